@@ -250,6 +250,7 @@ type Page struct {
 	Views   []NavItem // its subitems
 	Class   string    // of main: "panes" for a page that scrolls in panes
 	Scripts []string  // modules of static/js beside app.js
+	Sheets  []string  // of static/css; nil: those of the section
 	Status  int       // 0: 200
 	Fields  Fields    // of its form; the errors are listed above it
 	Body    any       // read by its template as .Body
@@ -287,6 +288,9 @@ type frame struct {
 // Render renders the page with the template name.
 func (a *Section) Render(w http.ResponseWriter, r *Request, name string, p Page) error {
 	f := frame{Page: p, Request: r, Styles: a.styles, Sidebar: sidebar(p), Notice: a.site.popNotice(w, r.Request), LiveMark: r.liveMark}
+	if p.Sheets != nil {
+		f.Styles = p.Sheets
+	}
 	body, err := a.templates.execute(name, "layout", f)
 	if err != nil {
 		return err

@@ -1,8 +1,8 @@
 // Package inbox serves the dashboard's pages for tickets and customers: lists of tickets,
 // a ticket with its thread, and customers.
 //
-// A list of tickets is a [view] with an address of its own. A ticket's page shows the
-// list from which it was opened; "in" in its query names that list.
+// A list of tickets is a [view], built in or saved, with an address of its own: its [place]. A
+// ticket's page shows the list from which it was opened; "in" in its query names that view.
 package inbox
 
 import (
@@ -57,6 +57,7 @@ func Register(s *web.Site, c Config) {
 	p := &pages{Section: s.Section(templates, "inbox.css", "ticket.css"), Config: c, submitted: cache.New[string, struct{}](10_000, 10*time.Minute)}
 	p.handleLists()
 	p.handleSearch()
+	p.handleViews()
 	p.handleCustomers()
 	p.handleTickets()
 }

@@ -20,8 +20,12 @@ import (
 
 const (
 	rowsOfPage = 25
+	// maxRows is the most rows of a list that has been scrolled; then "Older" leads on.
+	maxRows = 500
 	// countsUpTo is the highest count of a view: "1,000+".
 	countsUpTo = 1000
+	// maxSearch is the longest search, in characters.
+	maxSearch = desk.MaxViewQuery
 )
 
 // handleLists registers the lists of tickets.
@@ -33,13 +37,16 @@ func (p *pages) handleLists() {
 
 // view is a list of tickets with an address.
 type view struct {
-	name  string // its path after "/inbox/"; empty for the first
-	label string
-	icon  string
-	query desk.TicketQuery
-	count int  // of its tickets, up to a limit
-	least bool // there may be more
-	empty web.Empty
+	name    string // its path after "/inbox/"; empty for the first
+	label   string
+	icon    string
+	query   string // in the language of searches
+	sort    keyset.Sort
+	columns []desk.Column
+	saved   *desk.View // nil: built in
+	count   int        // of its tickets, up to a limit
+	least   bool       // there may be more
+	empty   web.Empty
 }
 
 func (v *view) path() string {
@@ -58,38 +65,32 @@ const (
 	viewAll        = "all"
 )
 
-var openOnly = []desk.Status{desk.StatusOpen}
-
-// viewNamed returns the view of a path; false if there is none.
-func viewNamed(name, userID string) (view, bool) {
-	v := view{name: name, query: desk.TicketQuery{Status: openOnly, Sort: keyset.Sort{Field: desk.ByUpdatedAt, Descending: true}}}
+// viewNamed returns the built-in view of a path; false if there is none.
+func viewNamed(name string) (view, bool) {
+	v := view{name: name, query: "status:open", sort: keyset.Sort{Field: desk.ByUpdatedAt, Descending: true}, columns: desk.DefaultColumns}
 	kind, of, _ := strings.Cut(name, "/")
 	switch kind {
 	case viewOpen:
 		v.label, v.icon = "All open", "inbox"
 		v.empty = web.Empty{Text: "No open tickets. New messages from customers appear here.", Path: "/tickets/new", Label: "New ticket"}
 	case viewMine:
-		v.label, v.icon = "Mine", "user"
-		v.query.AssigneeID = []string{userID}
+		v.label, v.icon, v.query = "Mine", "user", "status:open assignee:me"
 		v.empty = web.Empty{Text: "No open tickets are assigned to you.", Path: "/inbox/" + viewUnassigned, Label: "See unassigned"}
 	case viewUnassigned:
-		v.label, v.icon = "Unassigned", "users"
-		v.query.AssigneeID = []string{""}
+		v.label, v.icon, v.query = "Unassigned", "users", "status:open assignee:none"
 		v.empty = web.Empty{Text: "All open tickets are assigned.", Path: "/inbox", Label: "See all open"}
 	case viewDue:
-		v.label, v.icon = "SLA due", "clock"
-		v.query.Status, v.query.Sort = nil, keyset.Sort{Field: desk.ByDueAt}
+		v.label, v.icon, v.query, v.sort = "SLA due", "clock", "", keyset.Sort{Field: desk.ByDueAt}
 		v.empty = web.Empty{Text: "No SLA targets are due.", Path: "/settings/sla", Label: "See SLA targets"}
 	case viewAll:
-		v.label, v.icon = "All tickets", "search"
-		v.query.Status = nil
+		v.label, v.icon, v.query = "All tickets", "search", ""
 		v.empty = web.Empty{Text: "No tickets yet. Connect a channel to receive messages.", Path: "/settings/channels", Label: "Connect a channel"}
 	case "status":
 		s := desk.Status(strings.ReplaceAll(of, "-", "_"))
 		if !slices.Contains(desk.Statuses[1:], s) {
 			return view{}, false
 		}
-		v.label, v.query.Status = statusLabel(s), []desk.Status{s}
+		v.label, v.query = statusLabel(s), "status:"+string(s)
 		v.icon = cmp.Or(statusBadge(s).Icon, "clock")
 		v.empty = web.Empty{Text: "No tickets are " + strings.ToLower(v.label) + ".", Path: "/inbox", Label: "See all open"}
 		return v, true
@@ -97,7 +98,7 @@ func viewNamed(name, userID string) (view, bool) {
 		if !slices.Contains(desk.Priorities[:], desk.Priority(of)) {
 			return view{}, false
 		}
-		v.label, v.icon, v.query.Priority = priorityLabel(desk.Priority(of))+" priority", "alert", []desk.Priority{desk.Priority(of)}
+		v.label, v.icon, v.query = priorityLabel(desk.Priority(of))+" priority", "alert", "status:open priority:"+of
 		v.empty = web.Empty{Text: "No open tickets with this priority.", Path: "/inbox", Label: "See all open"}
 		return v, true
 	case "channel":
@@ -106,7 +107,7 @@ func viewNamed(name, userID string) (view, bool) {
 			return view{}, false
 		}
 		c := channels[i]
-		v.label, v.icon, v.query.Channel = c.label, channelIcon(c.name), []string{c.name}
+		v.label, v.icon, v.query = c.label, channelIcon(c.name), "status:open channel:"+c.name
 		v.empty = web.Empty{Text: "No open tickets from this channel.", Path: "/settings/channels", Label: "See channels"}
 		return v, true
 	default:
@@ -116,10 +117,10 @@ func viewNamed(name, userID string) (view, bool) {
 }
 
 // views returns all views of the sidebar, with their counts.
-func views(userID string, t *desk.TicketCounts) []view {
+func views(t *desk.TicketCounts) []view {
 	var list []view
 	add := func(name string, count int, least bool) {
-		v, ok := viewNamed(name, userID)
+		v, ok := viewNamed(name)
 		if !ok {
 			panic("inbox: no view " + name)
 		}
@@ -176,7 +177,7 @@ type list struct {
 	Path    string // of the view
 	Back    string // return path of the form
 	Alone   bool   // no ticket beside it
-	Search  string
+	Search  string // typed, or that of a saved view
 	Wrong   string // why the list cannot be shown
 	Rows    []row
 	Found   []desk.Customer // customers that match the search
@@ -184,7 +185,28 @@ type list struct {
 	Empty   *web.Empty
 	Members []web.Option // possible assignees
 	Views   []web.NavItem
+
+	place place
+	Chips []web.NavItem // the filters of the search, each with the list without it
+	Sort  string        // words of the order
+	Sorts []web.NavItem // other orders
+	Save  string        // path of the form that saves the list as a view; empty: it is a view
+	Edit  string        // path of the form of a saved view; empty: none
+	All   string        // label of the selection of all tickets; empty: the page has all
+	Cells []string      // parts of a row after the subject, in order
+	Marks []desk.Column // parts of the cell "marks", in order
 }
+
+// SearchPath returns the path of the search's form: of all tickets, unless a search is refined.
+func (l *list) SearchPath() string {
+	if l.place.given || strings.HasPrefix(l.place.view, "views/") {
+		return l.Path
+	}
+	return "/inbox/" + viewAll
+}
+
+// Fields returns the hidden fields that name the list, for the selection of all its tickets.
+func (l *list) Fields() url.Values { return l.place.values(true) }
 
 // row is a ticket in a list.
 type row struct {
@@ -197,6 +219,7 @@ type row struct {
 	Subject  string
 	By       string // author of Preview: "Grace", "Note"; empty for the customer
 	Preview  string
+	Created  web.Time
 	Updated  web.Time
 	Channel  string // label
 	Icon     string
@@ -222,47 +245,41 @@ func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	title := l.Title
-	if l.Search != "" {
+	if l.place.given && l.Search != "" {
 		title = "Search: " + l.Search
 	}
-	return p.Render(w, r, "list", web.Page{Title: title, At: "/inbox", Views: l.Views, Class: "panes", Scripts: []string{"inbox.js"}, Body: l})
+	return p.Render(w, r, "list", web.Page{Title: title, At: "/inbox", Views: l.Views, Class: "panes", Scripts: []string{"inbox.js"}, Sheets: []string{"inbox.css", "lists.css"}, Body: l})
 }
 
 // listBeside returns the list from which a ticket was opened, by the query of its
 // address.
 func (p *pages) listBeside(r *web.Request, number int64) (*list, error) {
-	name := r.FormValue("in")
-	if _, ok := viewNamed(name, r.UserID); !ok {
-		name = viewOpen
+	l, err := p.newList(r, r.FormValue("in"), number)
+	if problem.Of(err) == problem.NotFound {
+		return p.newList(r, viewOpen, number)
 	}
-	return p.newList(r, name, number)
+	return l, err
 }
 
-// newList returns a page of a view. number is that of the ticket beside it; 0: none.
+// newList returns a page of a view. number is that of the ticket beside it; 0: none. Error:
+// NotFound if there is no such view.
 func (p *pages) newList(r *web.Request, name string, number int64) (*list, error) {
-	v, ok := viewNamed(name, r.UserID)
-	if !ok {
-		return nil, problem.New(problem.NotFound, "there is no such view")
-	}
 	asked := r.URL.Query()
-	l := &list{Title: v.label, Path: v.path(), Back: r.URL.RequestURI(), Alone: number == 0, Search: strings.TrimSpace(asked.Get("q"))}
-	if len([]rune(l.Search)) > 200 || strings.ContainsRune(l.Search, 0) {
-		l.Search = ""
-	}
-	after, newest := readPosition(asked.Get("after")), l.Search == ""
-	v.query.After, v.query.Limit = after, rowsOfPage
-	if !newest {
-		v.query.Text = l.Search
-		v.query.Reader = desk.Reader{UserID: r.UserID, Zone: r.Now.Location()}
-	}
+	after := readPosition(asked.Get("after"))
 	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
 	if err != nil {
 		return nil, err
 	}
-	err = p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.readList(r, tx, &v, l, members, number) })
-	if problem.Of(err) == problem.Invalid && after != nil { // a forged cursor
-		v.query.After = nil
-		err = p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.readList(r, tx, &v, l, members, number) })
+	var l *list
+	read := func() error {
+		return p.DB.Read(r.Context(), func(tx *db.Tx) (err error) {
+			l, err = p.readList(r, tx, name, after, members, number)
+			return err
+		})
+	}
+	if err = read(); problem.Of(err) == problem.Invalid && after != nil { // a forged cursor
+		after = nil
+		err = read()
 	}
 	if err != nil {
 		return nil, err
@@ -271,16 +288,18 @@ func (p *pages) newList(r *web.Request, name string, number int64) (*list, error
 		l.Members = append(l.Members, web.Option{Value: m.ID, Label: cmp.Or(m.Name, m.Email)})
 	}
 	if after != nil {
-		l.Pager.Newer = listPath(l.Path, l.Search, nil)
+		l.Pager.Newer = l.place.path()
 	}
-	if len(l.Rows) == 0 {
-		l.Empty = &v.empty
-		switch {
-		case l.Wrong != "":
-			l.Empty = &web.Empty{Text: l.Wrong, Path: l.Path, Label: "Clear search"}
-		case l.Search != "":
-			l.Empty = &web.Empty{Text: "No tickets found. Search matches whole words, and the beginning of the last one, in messages, subjects, tags, file names and customers; phone numbers by their last digits; #6 by its number; and filters such as status:open, assignee:me, -tag:lock or created:>2026-01-31.", Path: l.Path, Label: "Clear search"}
-		}
+	if len(l.Rows) > 0 {
+		return l, nil
+	}
+	switch {
+	case l.Wrong != "" && !l.place.given && l.place.sort == "":
+		l.Empty = &web.Empty{Text: l.Wrong, Path: "/inbox", Label: "See all open"}
+	case l.Wrong != "":
+		l.Empty = &web.Empty{Text: l.Wrong, Path: l.Path, Label: "Clear search"}
+	case l.place.given && l.Search != "":
+		l.Empty = &web.Empty{Text: "No tickets found. Search matches whole words, and the beginning of the last one, in messages, subjects, tags, file names and customers; phone numbers by their last digits; #6 by its number; and filters such as status:open, assignee:me, -tag:lock or created:>2026-01-31.", Path: l.Path, Label: "Clear search"}
 	}
 	return l, nil
 }
@@ -296,62 +315,98 @@ func refusedSearch(err error) string {
 	return ""
 }
 
-// readList fills l from one snapshot.
-func (p *pages) readList(r *web.Request, tx *db.Tx, v *view, l *list, members []account.User, number int64) error {
+// readList reads a page of a view from one snapshot.
+func (p *pages) readList(r *web.Request, tx *db.Tx, name string, after *keyset.Cursor, members []account.User, number int64) (*list, error) {
 	ctx := r.Context()
-	l.Rows, l.Pager = nil, web.Pager{}
-	tally, err := p.Desk.TicketCounts(ctx, tx, r.OrganizationID, r.UserID, countsUpTo)
+	saved, err := p.Desk.Views(ctx, tx, r.OrganizationID, r.UserID)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	l.Views = entries(views(r.UserID, &tally), v.name)
-	if l.Search != "" {
+	v, ok := findView(name, saved)
+	if !ok {
+		return nil, problem.New(problem.NotFound, "there is no such view")
+	}
+	l := &list{Title: v.label, Path: v.path(), Back: r.URL.RequestURI(), Alone: number == 0, Empty: &v.empty, place: readPlace(&v, r.URL.Query())}
+	l.describe(r, &v)
+	if l.Views, err = p.sidebarViews(r, tx, name, saved); err != nil {
+		return nil, err
+	}
+	if l.place.given {
 		if l.Found, err = p.matchingCustomers(ctx, tx, r.OrganizationID, l.Search); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	tickets, next, err := p.Desk.FindTickets(ctx, tx, r.OrganizationID, v.query)
+	query := l.place.query(r, &v)
+	query.After = after
+	tickets, next, err := p.findRows(r, tx, query, cmp.Or(l.place.rows, rowsOfPage))
 	if l.Wrong = refusedSearch(err); l.Wrong == "" && err != nil {
-		return err
+		return nil, err
 	}
 	if next != nil {
-		l.Pager.Older = listPath(l.Path, l.Search, next)
+		l.Pager.Older = l.place.pathAfter(next)
+	}
+	if l.Wrong == "" && (next != nil || after != nil) {
+		if l.All, err = p.allLabel(r, tx, query); err != nil {
+			return nil, err
+		}
 	}
 	previews, err := p.Desk.Previews(ctx, tx, tickets)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	unread, err := p.Desk.Unread(ctx, tx, r.UserID, tickets)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	drafted, err := p.Desk.TicketsWithDrafts(ctx, tx, r.UserID, tickets)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	names := make(map[string]string, len(members))
 	for _, m := range members {
 		names[m.ID] = cmp.Or(m.Name, m.Email)
 	}
-	in := inQuery(v.name, l.Search)
+	in, oneStatus := l.place.in(), hasOneStatus(query.Text)
 	for i := range tickets {
 		t := &tickets[i]
 		row := newRow(r, t, previews[t.ID], names)
 		row.Path += in
 		row.Present, row.Draft = t.Number == number, drafted[t.ID]
 		row.Unread = unread[t.ID] && t.Status != desk.StatusClosed && !row.Present
-		if len(v.query.Status) != 1 && t.Status != desk.StatusOpen {
+		if !oneStatus && t.Status != desk.StatusOpen {
 			row.Status = new(statusBadge(t.Status))
 		}
 		l.Rows = append(l.Rows, row)
 	}
-	return nil
+	if len(l.Rows) > 0 {
+		l.Empty = nil
+	}
+	return l, nil
 }
+
+// findRows returns up to n tickets of a list.
+func (p *pages) findRows(r *web.Request, tx *db.Tx, query desk.TicketQuery, n int) (tickets []desk.Ticket, next *keyset.Cursor, err error) {
+	for {
+		query.Limit = min(n-len(tickets), maxFound)
+		var page []desk.Ticket
+		if page, next, err = p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, query); err != nil {
+			return nil, nil, err
+		}
+		tickets = append(tickets, page...)
+		if next == nil || len(tickets) >= n {
+			return tickets, next, nil
+		}
+		query.After = next
+	}
+}
+
+// maxFound is the maximum of tickets that package desk finds, or changes, at once.
+const maxFound = 200
 
 // newRow returns the row of a ticket.
 func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]string) row {
 	row := row{
-		Path: "/tickets/" + strconv.FormatInt(t.Number, 10), Number: t.Number, Subject: t.Subject, Customer: requesterName(t), Updated: r.Time(t.UpdatedAt),
+		Path: "/tickets/" + strconv.FormatInt(t.Number, 10), Number: t.Number, Subject: t.Subject, Customer: requesterName(t), Created: r.Time(t.CreatedAt), Updated: r.Time(t.UpdatedAt),
 		Channel: channelLabel(t.Channel), Icon: channelIcon(t.Channel), Tags: t.Tags, Target: nextTarget(r, t), Preview: said.Text,
 	}
 	if t.Priority != desk.PriorityNormal {
@@ -396,21 +451,6 @@ func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]
 // requesterName returns the display name of a ticket's customer.
 func requesterName(t *desk.Ticket) string {
 	return cmp.Or(t.Customer.Name, t.Customer.Email, t.Customer.Phone, "Unknown")
-}
-
-// inQuery returns the query that names the list from which a ticket is opened.
-func inQuery(name, search string) string {
-	q := url.Values{}
-	if name != viewOpen {
-		q.Set("in", name)
-	}
-	if search != "" {
-		q.Set("q", search)
-	}
-	if len(q) == 0 {
-		return ""
-	}
-	return "?" + q.Encode()
 }
 
 // listPath returns the address of a list's page after a position.

@@ -24,37 +24,95 @@ func (p *pages) bulkChange(w http.ResponseWriter, r *web.Request) error {
 		return nil
 	}
 	back := returnPath(form)
-	numbers := parseNumbers(form["ticket"])
 	if form.Get("do") == "undo" {
 		return p.undo(w, r, form, back)
 	}
-	if len(numbers) == 0 {
+	selected, err := p.selectedTickets(r, form)
+	if wrong := refusedSearch(err); wrong != "" {
+		return p.Redirect(w, back, web.Notice{Text: "Nothing was changed. " + wrong, Bad: true})
+	}
+	if err != nil {
+		return err
+	}
+	if selected.all == 0 {
 		return p.Redirect(w, back, web.Notice{Text: "Select at least one ticket.", Bad: true})
 	}
 	if do := form.Get("do"); do == "read" || do == "unread" {
-		return p.markAll(w, r, numbers, do == "read", back)
+		return p.markAll(w, r, selected.ids, do == "read", back)
 	}
 	u, what := parseBulkUpdate(form)
 	if what == nil {
 		return p.Redirect(w, back, web.Notice{Text: "Choose a change to apply.", Bad: true})
 	}
-	var done []desk.UpdateResult
-	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
-		ids, err := p.ticketIDs(r, tx, numbers)
-		if err != nil || len(ids) == 0 {
-			done = nil
-			return err
-		}
-		done, err = p.Desk.UpdateTicketsTx(r.Context(), tx, r.OrganizationID, ids, u)
-		return err
-	})
-	if pr, ok := err.(*problem.Error); ok && pr.Kind == problem.Invalid {
+	done, err := p.updateTickets(r, selected.ids, u)
+	if pr, ok := err.(*problem.Error); ok && pr.Kind == problem.Invalid && len(done) == 0 {
 		return p.Redirect(w, back, web.Notice{Text: "Nothing was changed: " + problemText(pr) + ".", Bad: true})
 	}
-	if err != nil {
+	if err != nil && len(done) == 0 {
 		return err
 	}
-	return p.Redirect(w, back, bulkNotice(done, len(numbers), what, u, back))
+	n := bulkNotice(done, selected.all, what, u, back)
+	if err != nil {
+		n.Bad, n.Text = true, n.Text+" Then an error occurred; try again for the others."
+	}
+	return p.Redirect(w, back, n)
+}
+
+// selection is the tickets of a bulk change.
+type selection struct {
+	ids []string
+	all int // with those that do not exist any more
+}
+
+// maxChanged is the maximum of tickets that a bulk change of a whole list changes.
+const maxChanged = 1000
+
+// selectedTickets returns the tickets that a form selects: single ones, or the first maxChanged of
+// a list.
+func (p *pages) selectedTickets(r *web.Request, form url.Values) (s selection, err error) {
+	if form.Get("all") == "" {
+		numbers := parseNumbers(form["ticket"])
+		if s.all = len(numbers); s.all > 0 {
+			s.ids, err = p.ticketIDs(r, p.DB, numbers)
+		}
+		return s, err
+	}
+	err = p.DB.Read(r.Context(), func(tx *db.Tx) error {
+		s = selection{}
+		saved, err := p.Desk.Views(r.Context(), tx, r.OrganizationID, r.UserID)
+		if err != nil {
+			return err
+		}
+		v, ok := findView(form.Get("in"), saved)
+		if !ok {
+			return problem.New(problem.NotFound, "there is no such view")
+		}
+		at := readPlace(&v, form)
+		tickets, _, err := p.findRows(r, tx, at.query(r, &v), maxChanged)
+		for i := range tickets {
+			s.ids = append(s.ids, tickets[i].ID)
+		}
+		s.all = len(s.ids)
+		return err
+	})
+	return s, err
+}
+
+// updateTickets changes tickets, as many in one transaction as package desk permits. An error
+// leaves the changes of the earlier transactions, which it returns.
+func (p *pages) updateTickets(r *web.Request, ids []string, u desk.BulkUpdate) (done []desk.UpdateResult, err error) {
+	for chunk := range slices.Chunk(ids, maxFound) {
+		var part []desk.UpdateResult
+		err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
+			part, err = p.Desk.UpdateTicketsTx(r.Context(), tx, r.OrganizationID, chunk, u)
+			return err
+		})
+		if err != nil {
+			return done, err
+		}
+		done = append(done, part...)
+	}
+	return done, nil
 }
 
 // parseBulkUpdate returns the update in a form and its description; nil for none.
@@ -109,8 +167,8 @@ func parseNumbers(values []string) []int64 {
 const maxSelected = 100
 
 // ticketIDs returns the ids of the existing tickets with numbers.
-func (p *pages) ticketIDs(r *web.Request, tx *db.Tx, numbers []int64) ([]string, error) {
-	tickets, _, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{Number: numbers, Limit: len(numbers)})
+func (p *pages) ticketIDs(r *web.Request, q db.Querier, numbers []int64) ([]string, error) {
+	tickets, _, err := p.Desk.FindTickets(r.Context(), q, r.OrganizationID, desk.TicketQuery{Number: numbers, Limit: len(numbers)})
 	ids := make([]string, len(tickets))
 	for i := range tickets {
 		ids[i] = tickets[i].ID
@@ -186,11 +244,17 @@ func (p *pages) undo(w http.ResponseWriter, r *web.Request, form url.Values, bac
 		for _, what := range []string{"status", "assignee"} {
 			// A ticket has one value, so there are at most maxSelected parts.
 			for _, part := range strings.SplitN(form.Get(what), ",", maxSelected) {
-				n, all, err := p.undoPart(r, tx, what, form.Get("from-"+what), part)
-				if err != nil {
-					return err
+				words := strings.Fields(part)
+				if len(words) == 0 {
+					continue
 				}
-				changed, since = changed+n, since+all-n
+				for numbers := range slices.Chunk(words[1:], maxSelected) {
+					n, all, err := p.undoPart(r, tx, what, form.Get("from-"+what), words[0], parseNumbers(numbers))
+					if err != nil {
+						return err
+					}
+					changed, since = changed+n, since+all-n
+				}
 			}
 		}
 		return nil
@@ -205,23 +269,18 @@ func (p *pages) undo(w http.ResponseWriter, r *web.Request, form url.Values, bac
 	return p.Redirect(w, back, n)
 }
 
-// undoPart restores the tickets of a part such as "open 12 13" whose value is still from.
-// It returns the number of restored and of all tickets.
-func (p *pages) undoPart(r *web.Request, tx *db.Tx, what, from, part string) (changed, all int, err error) {
-	words := strings.Fields(part)
-	if len(words) == 0 {
-		return 0, 0, nil
-	}
-	numbers := parseNumbers(words[1:])
+// undoPart restores the value was of tickets whose value is still from. It returns the number of
+// restored and of all tickets.
+func (p *pages) undoPart(r *web.Request, tx *db.Tx, what, from, was string, numbers []int64) (changed, all int, err error) {
 	if len(numbers) == 0 { // a filter without numbers would match all tickets
 		return 0, 0, nil
 	}
 	u := desk.BulkUpdate{}
 	value := func(t *desk.Ticket) string { return string(t.Status) }
 	if what == "status" {
-		u.Status = new(desk.Status(words[0]))
+		u.Status = new(desk.Status(was))
 	} else {
-		u.AssigneeID = new(strings.TrimPrefix(words[0], unassigned))
+		u.AssigneeID = new(strings.TrimPrefix(was, unassigned))
 		value = func(t *desk.Ticket) string { return cmp.Or(t.AssigneeID, unassigned) }
 	}
 	tickets, _, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{Number: numbers, Limit: len(numbers)})
@@ -247,29 +306,24 @@ func (p *pages) undoPart(r *web.Request, tx *db.Tx, what, from, part string) (ch
 }
 
 // markAll marks tickets as read or unread.
-func (p *pages) markAll(w http.ResponseWriter, r *web.Request, numbers []int64, read bool, back string) error {
+func (p *pages) markAll(w http.ResponseWriter, r *web.Request, ids []string, read bool, back string) error {
 	mark, word := p.Desk.MarkUnreadTx, "unread"
 	if read {
 		mark, word = p.Desk.MarkReadTx, "read"
 	}
-	n := 0
-	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
-		ids, err := p.ticketIDs(r, tx, numbers)
-		if err != nil {
+	for chunk := range slices.Chunk(slices.Sorted(slices.Values(ids)), maxFound) {
+		if err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
+			for _, id := range chunk {
+				if err := mark(r.Context(), tx, r.OrganizationID, r.UserID, id); err != nil && problem.Of(err) != problem.NotFound {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
 			return err
 		}
-		n = len(ids)
-		for _, id := range slices.Sorted(slices.Values(ids)) {
-			if err := mark(r.Context(), tx, r.OrganizationID, r.UserID, id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
-	return p.Redirect(w, back, web.Notice{Text: web.Count(n, "%d ticket marked as ", "%d tickets marked as ") + word + "."})
+	return p.Redirect(w, back, web.Notice{Text: web.Count(len(ids), "%d ticket marked as ", "%d tickets marked as ") + word + "."})
 }
 
 // returnPath returns the path of the list or ticket that a form came from.

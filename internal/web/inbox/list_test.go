@@ -266,7 +266,7 @@ func TestSearch(t *testing.T) {
 	if links := d.WithAttr("href", "/customers/"+h.customerOf(2)); len(links) != 1 || !strings.Contains(webtest.Text(links[0]), "+14155550102") {
 		t.Errorf("got %d links to the customer who has the number", len(links))
 	}
-	if got := subjects(b.Page("/inbox/all?q=" + strings.Repeat("x", 300))); len(got) != 2 {
+	if got := subjects(b.Page("/inbox/all?q=" + strings.Repeat("x", 500))); len(got) != 2 {
 		t.Errorf("too long a search: got %q", got)
 	}
 }

@@ -1,7 +1,6 @@
 // On every page of the dashboard. All pages work without it.
 import "./times.js";
 import "./keys.js";
-import "./dialogs.js";
 import "./live.js";
 import { toast } from "./toast.js";
 
@@ -29,6 +28,17 @@ on("click", "[data-copy]", async (_, button) => {
 
 // Scroll the current item of horizontal navigation into view.
 document.querySelector(".under [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+// Dialogs load on first use.
+on("click", "a[data-dialog]", async (event, link) => {
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  event.preventDefault();
+  try {
+    await (await import("./dialogs.js")).show(link.href);
+  } catch {
+    location.href = link.href;
+  }
+});
 
 on("change", "[data-submit]", (_, field) => field.form.requestSubmit());
 

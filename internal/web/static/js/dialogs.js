@@ -1,17 +1,10 @@
 // A link with data-dialog opens the form of its page as a dialog. The response
 // replaces the page; a refused form stays in the dialog.
-document.addEventListener("click", async (event) => {
-  const link = event.target.closest("a[data-dialog]");
-  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  event.preventDefault();
-  try {
-    const form = await formOf(await fetch(link.href, { headers }));
-    if (!form) throw new Error("no form");
-    open(form, link.href);
-  } catch {
-    location.href = link.href;
-  }
-});
+export async function show(address) {
+  const form = await formOf(await fetch(address, { headers }));
+  if (!form) throw new Error("no form");
+  open(form, address);
+}
 
 // This request must not consume the notice for the next page.
 const headers = { "X-Live": "1" };

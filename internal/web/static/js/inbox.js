@@ -132,3 +132,18 @@ document.addEventListener("kickstand:changed", () => {
     at(held.index);
   }
 });
+
+// Further rows load when the end is near.
+const end = document.getElementById("older");
+if (end) {
+  const near = new IntersectionObserver(
+    async ([seen]) => {
+      if (!seen.isIntersecting || !end.querySelector("[rel=next]")) return;
+      if (!(await (await import("./older.js")).load(end))) return;
+      near.unobserve(end); // once more if it is still near
+      near.observe(end);
+    },
+    { root: list, rootMargin: "300px" },
+  );
+  near.observe(end);
+}
