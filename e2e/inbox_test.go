@@ -332,3 +332,79 @@ func TestCrossedReply(t *testing.T) {
 		}
 	})
 }
+
+// TestLongList: further rows load while the list is scrolled, with live updates of all of them,
+// and the way back leads to the same place. Without scripts a link leads on.
+func TestLongList(t *testing.T) {
+	t.Parallel()
+	withAndWithoutScripts(t, func(t *testing.T, p *program, v *visitor, scripts bool) {
+		o, robin := p.organization("Acme Wheels")
+		p.connect(o)
+		for i := range 60 {
+			p.receiveText(fmt.Sprint("SM", i), fmt.Sprintf("+141555502%02d", i), fmt.Sprint("Question ", i))
+		}
+		p.until("the tickets", func() bool { return p.tickets(o.ID) == 60 })
+		p.signIn(v, robin)
+		v.open("/inbox?sort=-number")
+		if !scripts {
+			v.click("a[rel=next]")
+			v.wait("the next page", `document.querySelector("#t35") && document.querySelector("a[rel=prev]")`)
+			return
+		}
+		v.waitLive()
+		v.keys("jx")
+		v.wait("a selected ticket", `document.querySelector("#t60 :checked")`)
+		v.wait("all tickets", `(document.querySelector(".list").scrollTop = 1e6, document.querySelectorAll(".trow").length === 60)`)
+		v.wait("the focus and the selection", `document.activeElement.closest("#t60") && document.querySelector("#t60 :checked")`)
+		v.waitText("1 selected")
+		v.wait("the rows in the address", `location.search === "?sort=-number&rows=75" && !document.querySelector("a[rel=next]")`)
+		v.checkLayout()
+		v.checkAccess()
+		p.receiveText("SM60", "+14155550260", "Question 60")
+		v.wait("one more ticket", `document.querySelectorAll(".trow").length === 61 && document.querySelector("#t60 :checked")`)
+		v.click("#t1 > a")
+		v.at("/tickets/1*")
+		v.wait("the list beside it", `document.querySelectorAll(".trow").length === 61`)
+		v.do(chromedp.NavigateBack())
+		v.at("/inbox*")
+		v.wait("the same place", `document.querySelectorAll(".trow").length === 61 && document.querySelector(".list").scrollTop > 0`)
+	})
+}
+
+// TestSaveView: a search becomes a view, in a dialog; chips remove its filters, and a deleted view
+// comes back.
+func TestSaveView(t *testing.T) {
+	t.Parallel()
+	withAndWithoutScripts(t, func(t *testing.T, p *program, v *visitor, scripts bool) {
+		o, robin := p.organization("Acme Wheels")
+		p.connect(o)
+		p.receiveText("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
+		p.until("the ticket", func() bool { return p.tickets(o.ID) == 1 })
+		p.signIn(v, robin)
+		v.open("/inbox/all?q=" + "status:open+channel:sms+priority:normal+-tag:lock+assignee:none")
+		v.checkLayout()
+		v.setScreen(narrow)
+		v.checkLayout()
+		v.click(".chips summary")
+		v.checkLayout()
+		if scripts {
+			v.checkAccess()
+		}
+		v.setScreen(wide)
+		v.click(`.tools a[data-dialog]`)
+		v.waitText("Order")
+		v.fill("input[name=name]", "To answer")
+		v.press("Save")
+		v.at("/inbox/views/*")
+		v.wait("the view and its count", `[...document.querySelectorAll("#views a")].some(a => a.innerText.includes("To answer") && a.innerText.includes("1"))`)
+		v.click(`.chips a[aria-label="Remove -tag:lock"]`)
+		v.wait("a search with a filter less", `document.querySelector("input[name=q]").value === "status:open channel:sms priority:normal assignee:none" && document.querySelectorAll(".trow").length === 1`)
+		v.open("/inbox/views")
+		v.checkLayout()
+		v.click("button[value=delete]")
+		v.waitText("View deleted.")
+		v.press("Undo")
+		v.waitText("View restored.")
+		v.waitText("To answer")
+	})
+}
