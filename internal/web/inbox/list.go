@@ -197,6 +197,12 @@ type list struct {
 	Marks []desk.Column // parts of the cell "marks", in order
 }
 
+// Here returns the address of the list.
+func (l *list) Here() string { return l.place.path() }
+
+// Order returns the order in the address; empty: that of the view.
+func (l *list) Order() string { return l.place.sort }
+
 // SearchPath returns the path of the search's form: of all tickets, unless a search is refined.
 func (l *list) SearchPath() string {
 	if l.place.given || strings.HasPrefix(l.place.view, "views/") {
