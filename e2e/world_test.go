@@ -8,6 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
 // world is a program with a populated and an empty organization, and users.
@@ -128,6 +130,16 @@ var pageCases = []pageCase{
 	{name: "inbox-empty", path: at("/inbox"), persona: newcomer, picture: true},
 	{name: "inbox-search", path: at("/inbox/all?q=scooter"), persona: agent},
 	{name: "inbox-nothing-found", path: at("/inbox/all?q=nothing+has+this"), persona: agent},
+	{name: "inbox-view", path: func(w *world) string {
+		var v desk.View
+		if err := w.DB.Write(w.t.Context(), func(tx *db.Tx) (err error) {
+			v, err = w.Desk.CreateViewTx(w.t.Context(), tx, w.acme.ID, desk.NewView{Name: "Tickets that are worth a second look today", Query: "status:open,pending,on_hold -channel:voice created:>2020-01-01 assignee:none,me", Columns: desk.Columns})
+			return err
+		}); err != nil {
+			w.t.Fatal(err)
+		}
+		return "/inbox/views/" + v.ID
+	}, persona: agent},
 	{name: "inbox-wrong", path: at("/inbox/no-such-view"), persona: agent, status: 404},
 	{name: "ticket", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[0]) }, persona: admin, picture: true},
 	{name: "ticket-question", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[1]) }, persona: admin},
