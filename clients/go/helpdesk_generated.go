@@ -12,8 +12,12 @@ import (
 // Helpdesk is a client of the helpdesk API, version 2026-11-26. Goroutines may share it.
 type Helpdesk struct {
 	Tickets       *HelpdeskTicketsService
+	Timeline      *HelpdeskTimelineService
+	Views         *HelpdeskViewsService
 	Messages      *HelpdeskMessagesService
 	Customers     *HelpdeskCustomersService
+	Search        *HelpdeskSearchService
+	Macros        *HelpdeskMacrosService
 	Members       *HelpdeskMembersService
 	Webhooks      *HelpdeskWebhooksService
 	Channels      *HelpdeskChannelsService
@@ -32,8 +36,12 @@ func NewHelpdesk(o Options) (*Helpdesk, error) {
 	}
 	return &Helpdesk{
 		Tickets:       &HelpdeskTicketsService{c},
+		Timeline:      &HelpdeskTimelineService{c},
+		Views:         &HelpdeskViewsService{c},
 		Messages:      &HelpdeskMessagesService{c},
 		Customers:     &HelpdeskCustomersService{c},
+		Search:        &HelpdeskSearchService{c},
+		Macros:        &HelpdeskMacrosService{c},
 		Members:       &HelpdeskMembersService{c},
 		Webhooks:      &HelpdeskWebhooksService{c},
 		Channels:      &HelpdeskChannelsService{c},
@@ -57,6 +65,9 @@ type TicketListParams struct {
 	// a number; and filters such as `status:open,pending`, `-channel:sms`, `assignee:none`,
 	// `tag:lock`, `customer:ana@example.com` or `created:>=2026-01-01`.
 	Q string `query:"q"`
+	// Id of a shared view: its query and, without sort, its order apply. A view with assignee:me
+	// is refused, as a key is no member.
+	View string `query:"view"`
 	// Only records with one of these.
 	Status []TicketStatus `query:"status"`
 	// Only records with one of these.
@@ -215,6 +226,144 @@ func (s *HelpdeskTicketsService) Modify(ctx context.Context, id string, change f
 	return modify(opts, get, change, update)
 }
 
+// HelpdeskTimelineService has the operations of the group "Timeline".
+//
+// Changes of a ticket: who made them, when and where.
+type HelpdeskTimelineService struct{ c *client }
+
+// TimelineListParams are the query parameters of HelpdeskTimelineService.List. Zero values are not sent.
+type TimelineListParams struct {
+	// Only records with one of these.
+	Action []TimelineAction `query:"action"`
+	// at at or after this.
+	AtGte time.Time `query:"at[gte]"`
+	// at after this.
+	AtGt time.Time `query:"at[gt]"`
+	// at at or before this.
+	AtLte time.Time `query:"at[lte]"`
+	// at before this.
+	AtLt time.Time `query:"at[lt]"`
+	// How many records a page has.
+	Limit int `query:"limit"`
+	// The next_cursor of the page before.
+	Cursor string `query:"cursor"`
+	// The order; with - the largest first.
+	Sort TimelineSort `query:"sort"`
+}
+
+// List sends GET /tickets/{id}/timeline: list the changes of a ticket.
+//
+// The creation of the ticket and every change of its fields since: who made it, when, from
+// what to what, and where. Messages and notes are in a list of their own. A merge leaves each
+// ticket its own timeline.
+//
+// Changes made before this list existed are not in it.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
+// The key needs the permission tickets.read.
+func (s *HelpdeskTimelineService) List(ctx context.Context, id string, params TimelineListParams, opts ...CallOption) (*Page[TicketChange], error) {
+	return list[TicketChange](ctx, s.c, request{method: "GET", path: path("/tickets/{id}/timeline", id), params: params, options: opts})
+}
+
+// Export sends GET /tickets/{id}/timeline when the loop begins, and yields the records as they
+// arrive. An error ends the loop: a nil error comes with each record.
+func (s *HelpdeskTimelineService) Export(ctx context.Context, id string, params TimelineListParams, opts ...CallOption) iter.Seq2[TicketChange, error] {
+	return export[TicketChange](ctx, s.c, request{method: "GET", path: path("/tickets/{id}/timeline", id), options: opts, params: params})
+}
+
+// ExportCSV sends GET /tickets/{id}/timeline and returns all records as CSV. The caller closes
+// the file.
+func (s *HelpdeskTimelineService) ExportCSV(ctx context.Context, id string, params TimelineListParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/tickets/{id}/timeline", id), options: opts, params: params, accept: "text/csv"})
+}
+
+// HelpdeskViewsService has the operations of the group "Views".
+//
+// Saved lists of tickets that the members share.
+type HelpdeskViewsService struct{ c *client }
+
+// ViewListParams are the query parameters of HelpdeskViewsService.List. Zero values are not sent.
+type ViewListParams struct {
+	// How many records a page has.
+	Limit int `query:"limit"`
+	// The next_cursor of the page before.
+	Cursor string `query:"cursor"`
+	// The order; with - the largest first.
+	Sort ViewSort `query:"sort"`
+}
+
+// List sends GET /views: list shared views.
+//
+// An organization has at most 100. Members’ own views are not in the API.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
+// The key needs the permission tickets.read.
+func (s *HelpdeskViewsService) List(ctx context.Context, params ViewListParams, opts ...CallOption) (*Page[View], error) {
+	return list[View](ctx, s.c, request{method: "GET", path: path("/views"), params: params, options: opts})
+}
+
+// Export sends GET /views when the loop begins, and yields the records as they arrive. An
+// error ends the loop: a nil error comes with each record.
+func (s *HelpdeskViewsService) Export(ctx context.Context, params ViewListParams, opts ...CallOption) iter.Seq2[View, error] {
+	return export[View](ctx, s.c, request{method: "GET", path: path("/views"), options: opts, params: params})
+}
+
+// ExportCSV sends GET /views and returns all records as CSV. The caller closes the file.
+func (s *HelpdeskViewsService) ExportCSV(ctx context.Context, params ViewListParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/views"), options: opts, params: params, accept: "text/csv"})
+}
+
+// Create sends POST /views: create a shared view.
+//
+// A key without the permission settings.read gets only id and object of the record.
+//
+// The key needs the permission settings.update.
+func (s *HelpdeskViewsService) Create(ctx context.Context, body ViewCreate, opts ...CallOption) (*View, error) {
+	return call[View](ctx, s.c, request{method: "POST", path: path("/views"), idempotent: true, body: body, options: opts})
+}
+
+// Get sends GET /views/{id}: get a shared view. With [WithIfNoneMatch] it returns nil for an
+// unchanged record.
+//
+// List its tickets with `view` of listTickets.
+//
+// The key needs the permission tickets.read.
+func (s *HelpdeskViewsService) Get(ctx context.Context, id string, opts ...CallOption) (*View, error) {
+	return call[View](ctx, s.c, request{method: "GET", path: path("/views/{id}", id), options: opts})
+}
+
+// Update sends PUT /views/{id}: change a shared view.
+//
+// Absent fields stay unchanged.
+//
+// A key without the permission settings.read gets only id and object of the record.
+//
+// The body may repeat read-only members with their stored values.
+//
+// The key needs the permission settings.update.
+func (s *HelpdeskViewsService) Update(ctx context.Context, id string, body ViewUpdate, opts ...CallOption) (*View, error) {
+	return call[View](ctx, s.c, request{method: "PUT", path: path("/views/{id}", id), idempotent: true, body: body, options: opts})
+}
+
+// Delete sends DELETE /views/{id}: delete a shared view.
+//
+// Its tickets stay.
+//
+// The key needs the permission settings.update.
+func (s *HelpdeskViewsService) Delete(ctx context.Context, id string, opts ...CallOption) error {
+	return s.c.call(ctx, request{method: "DELETE", path: path("/views/{id}", id), idempotent: true, options: opts}, nil)
+}
+
+// Modify reads the record, calls change, and sends the changes with If-Match. If the record
+// has changed meanwhile, it starts again, up to five times. An error of change ends it.
+func (s *HelpdeskViewsService) Modify(ctx context.Context, id string, change func(*View) (ViewUpdate, error), opts ...CallOption) (*View, error) {
+	get := func(opts []CallOption) (*View, error) { return s.Get(ctx, id, opts...) }
+	update := func(body ViewUpdate, opts []CallOption) (*View, error) { return s.Update(ctx, id, body, opts...) }
+	return modify(opts, get, change, update)
+}
+
 // HelpdeskMessagesService has the operations of the group "Messages".
 //
 // Messages and conversations of a ticket, replies to customers, notes, and files.
@@ -228,6 +377,28 @@ type HelpdeskMessagesService struct{ c *client }
 // The key needs the permission messages.read.
 func (s *HelpdeskMessagesService) GetAttachment(ctx context.Context, id string, opts ...CallOption) (*File, error) {
 	return s.c.file(ctx, request{method: "GET", path: path("/attachments/{id}", id), options: opts})
+}
+
+// GetReply sends GET /messages/{id}: read a reply. With [WithIfNoneMatch] it returns nil for
+// an unchanged record.
+//
+// An outbound message, pending or not, without the id of its ticket, which merges change.
+//
+// [WithExpand] accepts ticket.
+//
+// The key needs the permission messages.read.
+func (s *HelpdeskMessagesService) GetReply(ctx context.Context, id string, opts ...CallOption) (*Message, error) {
+	return call[Message](ctx, s.c, request{method: "GET", path: path("/messages/{id}", id), options: opts})
+}
+
+// Delete sends DELETE /messages/{id}: undo a pending reply.
+//
+// Deletes a reply whose delivery is scheduled, held, or failed at its time. Nothing is sent. A
+// message that has left is refused with invalid_transition.
+//
+// The key needs the permission messages.create.
+func (s *HelpdeskMessagesService) Delete(ctx context.Context, id string, opts ...CallOption) error {
+	return s.c.call(ctx, request{method: "DELETE", path: path("/messages/{id}", id), idempotent: true, options: opts}, nil)
 }
 
 // MessageListConversationsParams are the query parameters of HelpdeskMessagesService.ListConversations. Zero values are not sent.
@@ -335,6 +506,26 @@ func (s *HelpdeskMessagesService) Create(ctx context.Context, id string, body Me
 // The key needs the permission messages.read.
 func (s *HelpdeskMessagesService) Get(ctx context.Context, id string, messageID string, opts ...CallOption) (*Message, error) {
 	return call[Message](ctx, s.c, request{method: "GET", path: path("/tickets/{id}/messages/{message_id}", id, messageID), options: opts})
+}
+
+// MessageListPendingParams are the query parameters of HelpdeskMessagesService.ListPending. Zero values are not sent.
+type MessageListPendingParams struct {
+	// How many records a page has.
+	Limit int `query:"limit"`
+	// The next_cursor of the page before.
+	Cursor string `query:"cursor"`
+	// The order; with - the largest first.
+	Sort EventSort `query:"sort"`
+}
+
+// ListPending sends GET /tickets/{id}/pending-messages: list a ticket's pending replies.
+//
+// Replies that are scheduled or held, and those that could not be sent at their time. They
+// become messages of the ticket, with the same ids, when they leave.
+//
+// The key needs the permission messages.read.
+func (s *HelpdeskMessagesService) ListPending(ctx context.Context, id string, params MessageListPendingParams, opts ...CallOption) (*Page[Message], error) {
+	return list[Message](ctx, s.c, request{method: "GET", path: path("/tickets/{id}/pending-messages", id), params: params, options: opts})
 }
 
 // HelpdeskCustomersService has the operations of the group "Customers".
@@ -449,6 +640,140 @@ func (s *HelpdeskCustomersService) Modify(ctx context.Context, id string, change
 	update := func(body CustomerUpdate, opts []CallOption) (*Customer, error) {
 		return s.Update(ctx, id, body, opts...)
 	}
+	return modify(opts, get, change, update)
+}
+
+// HelpdeskSearchService has the operations of the group "Search".
+//
+// Records of all kinds by one text.
+type HelpdeskSearchService struct{ c *client }
+
+// SearchSearchParams are the query parameters of HelpdeskSearchService.Search. Zero values are not sent.
+type SearchSearchParams struct {
+	// Words and filters as in the list of tickets; `#6` for a number; names, addresses and phone
+	// numbers in any form.
+	Q string `query:"q"`
+	// Only records with one of these.
+	Types []SearchType `query:"types"`
+	// How many records a page has.
+	Limit int `query:"limit"`
+	// The next_cursor of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// Search sends GET /search: search records of all kinds.
+//
+// At most ten results of each type, the likeliest first. Messages are found in the ten newest
+// matching tickets; orders by their number, vehicles by code, device or external id, rides by
+// id or external id. Types that the key may not read are left out; orders, vehicles and rides
+// need customers.read.
+//
+// The key needs the permission tickets.read.
+func (s *HelpdeskSearchService) Search(ctx context.Context, params SearchSearchParams, opts ...CallOption) (*Page[SearchResult], error) {
+	return list[SearchResult](ctx, s.c, request{method: "GET", path: path("/search"), params: params, options: opts})
+}
+
+// HelpdeskMacrosService has the operations of the group "Macros".
+//
+// Saved replies with changes of tickets.
+type HelpdeskMacrosService struct{ c *client }
+
+// MacroListParams are the query parameters of HelpdeskMacrosService.List. Zero values are not sent.
+type MacroListParams struct {
+	// How many records a page has.
+	Limit int `query:"limit"`
+	// The next_cursor of the page before.
+	Cursor string `query:"cursor"`
+	// The order; with - the largest first.
+	Sort EventSort `query:"sort"`
+}
+
+// List sends GET /macros: list macros.
+//
+// The macros that members share; their private ones are not in the API. An organization has at
+// most 500.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
+// The key needs the permission tickets.read.
+func (s *HelpdeskMacrosService) List(ctx context.Context, params MacroListParams, opts ...CallOption) (*Page[Macro], error) {
+	return list[Macro](ctx, s.c, request{method: "GET", path: path("/macros"), params: params, options: opts})
+}
+
+// Export sends GET /macros when the loop begins, and yields the records as they arrive. An
+// error ends the loop: a nil error comes with each record.
+func (s *HelpdeskMacrosService) Export(ctx context.Context, params MacroListParams, opts ...CallOption) iter.Seq2[Macro, error] {
+	return export[Macro](ctx, s.c, request{method: "GET", path: path("/macros"), options: opts, params: params})
+}
+
+// ExportCSV sends GET /macros and returns all records as CSV. The caller closes the file.
+func (s *HelpdeskMacrosService) ExportCSV(ctx context.Context, params MacroListParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/macros"), options: opts, params: params, accept: "text/csv"})
+}
+
+// Create sends POST /macros: create a macro.
+//
+// For all members. It needs a text, a note, or a change of the ticket.
+//
+// A key without the permission settings.read gets only id and object of the record.
+//
+// The key needs the permission settings.update.
+func (s *HelpdeskMacrosService) Create(ctx context.Context, body MacroCreate, opts ...CallOption) (*Macro, error) {
+	return call[Macro](ctx, s.c, request{method: "POST", path: path("/macros"), idempotent: true, body: body, options: opts})
+}
+
+// Get sends GET /macros/{id}: get a macro. With [WithIfNoneMatch] it returns nil for an
+// unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
+// The key needs the permission tickets.read.
+func (s *HelpdeskMacrosService) Get(ctx context.Context, id string, opts ...CallOption) (*Macro, error) {
+	return call[Macro](ctx, s.c, request{method: "GET", path: path("/macros/{id}", id), options: opts})
+}
+
+// Update sends PUT /macros/{id}: change a macro.
+//
+// Absent fields stay unchanged; null clears a field.
+//
+// A key without the permission settings.read gets only id and object of the record.
+//
+// The body may repeat read-only members with their stored values.
+//
+// The key needs the permission settings.update.
+func (s *HelpdeskMacrosService) Update(ctx context.Context, id string, body MacroUpdate, opts ...CallOption) (*Macro, error) {
+	return call[Macro](ctx, s.c, request{method: "PUT", path: path("/macros/{id}", id), idempotent: true, body: body, options: opts})
+}
+
+// Delete sends DELETE /macros/{id}: delete a macro.
+//
+// The key needs the permission settings.update.
+func (s *HelpdeskMacrosService) Delete(ctx context.Context, id string, opts ...CallOption) error {
+	return s.c.call(ctx, request{method: "DELETE", path: path("/macros/{id}", id), idempotent: true, options: opts}, nil)
+}
+
+// Apply sends POST /macros/{id}/apply: apply a macro to a ticket.
+//
+// Sends the reply, adds the note and changes the ticket, all or nothing, and counts the use. A
+// reply or a note needs the permission messages.create, too.
+//
+// A variable without a value and a fallback refuses it with `invalid_transition`; a preview
+// lists such variables in `missing`. Each change emits its event, as in updateTicket and
+// createMessage.
+//
+// A key without the permission tickets.read gets only id and object of the record.
+//
+// The key needs the permission tickets.update.
+func (s *HelpdeskMacrosService) Apply(ctx context.Context, id string, body MacroApply, opts ...CallOption) (*MacroApplication, error) {
+	return call[MacroApplication](ctx, s.c, request{method: "POST", path: path("/macros/{id}/apply", id), idempotent: true, body: body, options: opts})
+}
+
+// Modify reads the record, calls change, and sends the changes with If-Match. If the record
+// has changed meanwhile, it starts again, up to five times. An error of change ends it.
+func (s *HelpdeskMacrosService) Modify(ctx context.Context, id string, change func(*Macro) (MacroUpdate, error), opts ...CallOption) (*Macro, error) {
+	get := func(opts []CallOption) (*Macro, error) { return s.Get(ctx, id, opts...) }
+	update := func(body MacroUpdate, opts []CallOption) (*Macro, error) { return s.Update(ctx, id, body, opts...) }
 	return modify(opts, get, change, update)
 }
 
@@ -2286,6 +2611,141 @@ func (r *InboundEventRaw) UnmarshalJSON(text []byte) error {
 	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
+// Macro is part of answers.
+//
+// A saved reply, with a note and changes of the ticket that are made when it is sent.
+type Macro struct {
+	AddTags []string `json:"add_tags"`
+	// The id of a member; me: the member who applies the macro; none: unassign; null: unchanged.
+	Assignee  *string   `json:"assignee"`
+	CreatedAt time.Time `json:"created_at"`
+	ID        string    `json:"id"`
+	// Unique, regardless of case.
+	Name string `json:"name"`
+	// Text of an internal note, with the same variables.
+	Note   *string `json:"note"`
+	Object string  `json:"object"`
+	// New priority; null: unchanged.
+	Priority   *TicketPriority `json:"priority"`
+	RemoveTags []string        `json:"remove_tags"`
+	// New status of the ticket; null: unchanged.
+	Status *TicketStatus `json:"status"`
+	// Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
+	// `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
+	// `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+	// fallback.
+	Text      *string   `json:"text"`
+	UpdatedAt time.Time `json:"updated_at"`
+	// When it was last applied.
+	UsedAt *time.Time `json:"used_at"`
+	// How often it was applied.
+	Uses int64 `json:"uses"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *Macro) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *Macro) UnmarshalJSON(text []byte) error {
+	type plain Macro
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// MacroApplication is part of answers.
+//
+// The effects of a macro on a ticket.
+type MacroApplication struct {
+	// The fields of the ticket that differ afterwards: status, priority, assignee_id and tags.
+	Changes map[string]EventChange `json:"changes"`
+	MacroID string                 `json:"macro_id"`
+	// The message of the reply; null: none was sent.
+	MessageID *string `json:"message_id"`
+	// The variables without a value and a fallback. In a preview they stand in the texts as they
+	// are written; otherwise the request is refused.
+	Missing []string `json:"missing"`
+	// The note, likewise.
+	Note *string `json:"note"`
+	// The message of the note; null: none was added.
+	NoteID *string `json:"note_id"`
+	Object string  `json:"object"`
+	// Whether nothing was done.
+	Preview bool `json:"preview"`
+	// The reply, with the values of variables; null: none.
+	Text     *string `json:"text"`
+	TicketID string  `json:"ticket_id"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *MacroApplication) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *MacroApplication) UnmarshalJSON(text []byte) error {
+	type plain MacroApplication
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// MacroApply is part of requests. Members of type [Optional] are absent unless they are set.
+type MacroApply struct {
+	// The member of the variables `{{agent.…}}` and of the assignee me. Without it the variables
+	// have no value. The author of the messages is the API key in any case.
+	AgentID Optional[string] `json:"agent_id,omitzero"`
+	// The conversation of the reply; defaults to the one in which the customer wrote last.
+	ConversationID Optional[string] `json:"conversation_id,omitzero"`
+	// true: change nothing, send nothing, and return what would be done.
+	Preview  Optional[bool] `json:"preview,omitzero"`
+	TicketID string         `json:"ticket_id"`
+}
+
+// MacroCreate is part of requests. Members of type [Optional] are absent unless they are set.
+//
+// A saved reply, with a note and changes of the ticket that are made when it is sent.
+type MacroCreate struct {
+	AddTags Optional[[]string] `json:"add_tags,omitzero"`
+	// The id of a member; me: the member who applies the macro; none: unassign; null: unchanged.
+	Assignee Optional[string] `json:"assignee,omitzero"`
+	// Unique, regardless of case.
+	Name string `json:"name"`
+	// Text of an internal note, with the same variables.
+	Note Optional[string] `json:"note,omitzero"`
+	// New priority; null: unchanged.
+	Priority   Optional[TicketPriority] `json:"priority,omitzero"`
+	RemoveTags Optional[[]string]       `json:"remove_tags,omitzero"`
+	// New status of the ticket; null: unchanged.
+	Status Optional[TicketStatus] `json:"status,omitzero"`
+	// Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
+	// `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
+	// `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+	// fallback.
+	Text Optional[string] `json:"text,omitzero"`
+}
+
+// MacroUpdate is part of requests. Members of type [Optional] are absent unless they are set.
+//
+// A saved reply, with a note and changes of the ticket that are made when it is sent.
+type MacroUpdate struct {
+	AddTags Optional[[]string] `json:"add_tags,omitzero"`
+	// The id of a member; me: the member who applies the macro; none: unassign; null: unchanged.
+	Assignee Optional[string] `json:"assignee,omitzero"`
+	// Unique, regardless of case.
+	Name Optional[string] `json:"name,omitzero"`
+	// Text of an internal note, with the same variables.
+	Note Optional[string] `json:"note,omitzero"`
+	// New priority; null: unchanged.
+	Priority   Optional[TicketPriority] `json:"priority,omitzero"`
+	RemoveTags Optional[[]string]       `json:"remove_tags,omitzero"`
+	// New status of the ticket; null: unchanged.
+	Status Optional[TicketStatus] `json:"status,omitzero"`
+	// Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
+	// `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
+	// `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+	// fallback.
+	Text Optional[string] `json:"text,omitzero"`
+}
+
 // Member is part of answers.
 //
 // A user of the organization, to whom tickets can be assigned.
@@ -2352,6 +2812,10 @@ type Message struct {
 	RecipientChanged *MessageRecipientChanged `json:"recipient_changed"`
 	// The customer was deleted, and with it the content.
 	Redacted bool `json:"redacted"`
+	// When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no
+	// event, and deleting it undoes it. If a member or another API key replies before, it is not
+	// sent and its delivery is failed, unless it has no seen_message_id or force is set.
+	SendAt *time.Time `json:"send_at"`
 	// By the sender's clock; for an outbound message, when the provider accepted it.
 	SentAt *time.Time `json:"sent_at"`
 	// The text without quoted mail, if that differs.
@@ -2448,7 +2912,11 @@ type MessageCreate struct {
 	// For a reply: the newest message of the ticket that its author has seen. If a member or
 	// another API key has replied since, the reply is refused with crossed_reply.
 	SeenMessageID Optional[string] `json:"seen_message_id,omitzero"`
-	Text          Optional[string] `json:"text"`
+	// When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no
+	// event, and deleting it undoes it. If a member or another API key replies before, it is not
+	// sent and its delivery is failed, unless it has no seen_message_id or force is set.
+	SendAt Optional[time.Time] `json:"send_at,omitzero"`
+	Text   Optional[string]    `json:"text"`
 	// Recipient of a reply by mail. Set it to accept the address requested by recipient_changed
 	// of an earlier message, for all later replies.
 	To Optional[string] `json:"to,omitzero"`
@@ -2457,7 +2925,8 @@ type MessageCreate struct {
 // MessageDelivery is part of answers.
 type MessageDelivery struct {
 	Error *string `json:"error"`
-	// queued, sent, delivered, read or failed.
+	// scheduled, held, queued, sent, delivered, read or failed. A scheduled reply leaves at
+	// send_at; a held one waits until its author can no longer undo it.
 	State string `json:"state"`
 }
 
@@ -2540,6 +3009,34 @@ type RequestRefusedBy struct {
 	Rule   RequestRefusedByRule `json:"rule"`
 }
 
+// SearchResult is part of answers.
+//
+// A record that matches a search.
+type SearchResult struct {
+	// Where it matches, as HTML: matching words are in mark elements, everything else is escaped.
+	Highlight *string `json:"highlight"`
+	// Id of the record; of an order, the shop's.
+	ID     string `json:"id"`
+	Object string `json:"object"`
+	// From 0 to 1: 1 for an identifier, less for words.
+	Score float64    `json:"score"`
+	Title string     `json:"title"`
+	Type  SearchType `json:"type"`
+	// URL of its page in the dashboard.
+	URL *string `json:"url"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *SearchResult) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *SearchResult) UnmarshalJSON(text []byte) error {
+	type plain SearchResult
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
 // SLAPolicy is part of answers.
 //
 // The SLA targets of one priority. They apply to tickets created, or changed to the priority,
@@ -2619,6 +3116,10 @@ type Ticket struct {
 	ResolvedAt *time.Time     `json:"resolved_at"`
 	// SLA targets and their states.
 	SLA []TicketSLA `json:"sla"`
+	// When a ticket that is pending or on hold opens again: a time, or reply for the customer's
+	// next message, which opens it in any case. Setting it puts an open ticket on hold, or makes
+	// it pending for reply. null opens a snoozed ticket.
+	SnoozedUntil *string `json:"snoozed_until"`
 	// A new ticket is open.
 	Status    TicketStatus `json:"status"`
 	Subject   string       `json:"subject"`
@@ -2645,6 +3146,50 @@ type TicketAssignee struct {
 	ID    string  `json:"id"`
 	// null after they have left.
 	Name *string `json:"name"`
+}
+
+// TicketChange is part of answers.
+//
+// A change of a ticket, or its creation.
+type TicketChange struct {
+	Action TimelineAction `json:"action"`
+	// The member, API key or customer that made the change; system for rules, such as closing
+	// after a time.
+	Actor TicketChangeActor `json:"actor"`
+	At    time.Time         `json:"at"`
+	// By field, as in the event ticket.updated: among others subject, status, snoozed_until,
+	// priority, assignee, tags, external_id, metadata, merged_into_id, merged_ticket_id and
+	// split_ticket_id. A breach of an SLA target is by its metric. Values that were erased are
+	// null.
+	Changes map[string]EventChange `json:"changes"`
+	// In the order of the ticket's changes, from 1; its creation has 0.
+	Number int64  `json:"number"`
+	Object string `json:"object"`
+	// Where the change was made: web is the dashboard, rest this API, rpc the tRPC procedures,
+	// mcp the tools for assistants, cli a command on the server, inbound a message of a channel,
+	// and system a rule.
+	Surface  TicketChangeSurface `json:"surface"`
+	TicketID string              `json:"ticket_id"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *TicketChange) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *TicketChange) UnmarshalJSON(text []byte) error {
+	type plain TicketChange
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// TicketChangeActor is part of answers.
+type TicketChangeActor struct {
+	// null for the system.
+	ID *string `json:"id"`
+	// The present name; null after a member has left.
+	Name *string               `json:"name"`
+	Type TicketChangeActorType `json:"type"`
 }
 
 // TicketCreate is part of requests. Members of type [Optional] are absent unless they are set.
@@ -2747,10 +3292,78 @@ type TicketUpdate struct {
 	Metadata   Optional[map[string]*string] `json:"metadata,omitzero"`
 	// Defaults to normal.
 	Priority Optional[TicketPriority] `json:"priority,omitzero"`
+	// When a ticket that is pending or on hold opens again: a time, or reply for the customer's
+	// next message, which opens it in any case. Setting it puts an open ticket on hold, or makes
+	// it pending for reply. null opens a snoozed ticket.
+	SnoozedUntil Optional[string] `json:"snoozed_until,omitzero"`
 	// A new ticket is open.
 	Status  Optional[TicketStatus] `json:"status,omitzero"`
 	Subject Optional[string]       `json:"subject,omitzero"`
 	Tags    Optional[[]string]     `json:"tags,omitzero"`
+}
+
+// View is part of answers.
+//
+// A saved list of tickets, shared with all members.
+type View struct {
+	// What the dashboard shows beside customer and subject, in order; each at most once. By
+	// default all but created.
+	Columns   []ViewColumn `json:"columns"`
+	CreatedAt time.Time    `json:"created_at"`
+	ID        string       `json:"id"`
+	Name      string       `json:"name"`
+	Object    string       `json:"object"`
+	// Order in the dashboard, from 1; the others move. By default a view is the last.
+	Position int64 `json:"position"`
+	// As q of listTickets, and with assignee:me, which is each reader. Empty: all tickets.
+	Query string `json:"query"`
+	// Defaults to -updated_at. By due_at a view has only tickets whose SLA targets run.
+	Sort ViewCreateSort `json:"sort"`
+	// Of its last own change.
+	UpdatedAt time.Time `json:"updated_at"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *View) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *View) UnmarshalJSON(text []byte) error {
+	type plain View
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// ViewCreate is part of requests. Members of type [Optional] are absent unless they are set.
+//
+// A saved list of tickets, shared with all members.
+type ViewCreate struct {
+	// What the dashboard shows beside customer and subject, in order; each at most once. By
+	// default all but created.
+	Columns Optional[[]ViewColumn] `json:"columns,omitzero"`
+	Name    string                 `json:"name"`
+	// Order in the dashboard, from 1; the others move. By default a view is the last.
+	Position Optional[int64] `json:"position,omitzero"`
+	// As q of listTickets, and with assignee:me, which is each reader. Empty: all tickets.
+	Query Optional[string] `json:"query,omitzero"`
+	// Defaults to -updated_at. By due_at a view has only tickets whose SLA targets run.
+	Sort Optional[ViewCreateSort] `json:"sort,omitzero"`
+}
+
+// ViewUpdate is part of requests. Members of type [Optional] are absent unless they are set.
+//
+// A saved list of tickets, shared with all members.
+type ViewUpdate struct {
+	// What the dashboard shows beside customer and subject, in order; each at most once. By
+	// default all but created.
+	Columns Optional[[]ViewColumn] `json:"columns,omitzero"`
+	Name    Optional[string]       `json:"name,omitzero"`
+	// Order in the dashboard, from 1; the others move. By default a view is the last.
+	Position Optional[int64] `json:"position,omitzero"`
+	// As q of listTickets, and with assignee:me, which is each reader. Empty: all tickets.
+	Query Optional[string] `json:"query,omitzero"`
+	// Defaults to -updated_at. By due_at a view has only tickets whose SLA targets run.
+	Sort Optional[ViewCreateSort] `json:"sort,omitzero"`
 }
 
 // Webhook is part of answers.
@@ -3257,6 +3870,19 @@ const (
 	RequestRefusedByRuleExpired     RequestRefusedByRule = "expired"
 )
 
+// SearchType is a string with one of the values below, or one that this version does not know.
+type SearchType string
+
+// Values of [SearchType].
+const (
+	SearchTypeTicket   SearchType = "ticket"
+	SearchTypeCustomer SearchType = "customer"
+	SearchTypeMessage  SearchType = "message"
+	SearchTypeOrder    SearchType = "order"
+	SearchTypeVehicle  SearchType = "vehicle"
+	SearchTypeRide     SearchType = "ride"
+)
+
 // SettingsSort is a string with one of the values below, or one that this version does not know.
 type SettingsSort string
 
@@ -3264,6 +3890,31 @@ type SettingsSort string
 const (
 	SettingsSortPriority           SettingsSort = "priority"
 	SettingsSortPriorityDescending SettingsSort = "-priority"
+)
+
+// TicketChangeActorType is a string with one of the values below, or one that this version does not know.
+type TicketChangeActorType string
+
+// Values of [TicketChangeActorType].
+const (
+	TicketChangeActorTypeUser     TicketChangeActorType = "user"
+	TicketChangeActorTypeKey      TicketChangeActorType = "key"
+	TicketChangeActorTypeCustomer TicketChangeActorType = "customer"
+	TicketChangeActorTypeSystem   TicketChangeActorType = "system"
+)
+
+// TicketChangeSurface is a string with one of the values below, or one that this version does not know.
+type TicketChangeSurface string
+
+// Values of [TicketChangeSurface].
+const (
+	TicketChangeSurfaceWeb     TicketChangeSurface = "web"
+	TicketChangeSurfaceRest    TicketChangeSurface = "rest"
+	TicketChangeSurfaceRpc     TicketChangeSurface = "rpc"
+	TicketChangeSurfaceMcp     TicketChangeSurface = "mcp"
+	TicketChangeSurfaceCli     TicketChangeSurface = "cli"
+	TicketChangeSurfaceInbound TicketChangeSurface = "inbound"
+	TicketChangeSurfaceSystem  TicketChangeSurface = "system"
 )
 
 // TicketPriority is a string with one of the values below, or one that this version does not know.
@@ -3311,6 +3962,69 @@ const (
 	TicketStatusOnHold   TicketStatus = "on_hold"
 	TicketStatusResolved TicketStatus = "resolved"
 	TicketStatusClosed   TicketStatus = "closed"
+)
+
+// TimelineAction is a string with one of the values below, or one that this version does not know.
+type TimelineAction string
+
+// Values of [TimelineAction].
+const (
+	TimelineActionTicketCreated  TimelineAction = "ticket.created"
+	TimelineActionTicketUpdated  TimelineAction = "ticket.updated"
+	TimelineActionTicketMerged   TimelineAction = "ticket.merged"
+	TimelineActionTicketUnmerged TimelineAction = "ticket.unmerged"
+	TimelineActionTicketSplit    TimelineAction = "ticket.split"
+	TimelineActionSLABreached    TimelineAction = "sla.breached"
+)
+
+// TimelineSort is a string with one of the values below, or one that this version does not know.
+type TimelineSort string
+
+// Values of [TimelineSort].
+const (
+	TimelineSortAt           TimelineSort = "at"
+	TimelineSortAtDescending TimelineSort = "-at"
+)
+
+// ViewColumn is a string with one of the values below, or one that this version does not know.
+type ViewColumn string
+
+// Values of [ViewColumn].
+const (
+	ViewColumnStatus   ViewColumn = "status"
+	ViewColumnPriority ViewColumn = "priority"
+	ViewColumnDue      ViewColumn = "due"
+	ViewColumnTags     ViewColumn = "tags"
+	ViewColumnAssignee ViewColumn = "assignee"
+	ViewColumnChannel  ViewColumn = "channel"
+	ViewColumnCreated  ViewColumn = "created"
+	ViewColumnUpdated  ViewColumn = "updated"
+)
+
+// ViewCreateSort is a string with one of the values below, or one that this version does not know.
+type ViewCreateSort string
+
+// Values of [ViewCreateSort].
+const (
+	ViewCreateSortCreatedAt           ViewCreateSort = "created_at"
+	ViewCreateSortCreatedAtDescending ViewCreateSort = "-created_at"
+	ViewCreateSortUpdatedAt           ViewCreateSort = "updated_at"
+	ViewCreateSortUpdatedAtDescending ViewCreateSort = "-updated_at"
+	ViewCreateSortPriority            ViewCreateSort = "priority"
+	ViewCreateSortPriorityDescending  ViewCreateSort = "-priority"
+	ViewCreateSortNumber              ViewCreateSort = "number"
+	ViewCreateSortNumberDescending    ViewCreateSort = "-number"
+	ViewCreateSortDueAt               ViewCreateSort = "due_at"
+	ViewCreateSortDueAtDescending     ViewCreateSort = "-due_at"
+)
+
+// ViewSort is a string with one of the values below, or one that this version does not know.
+type ViewSort string
+
+// Values of [ViewSort].
+const (
+	ViewSortPosition           ViewSort = "position"
+	ViewSortPositionDescending ViewSort = "-position"
 )
 
 // WebhookEvent is a string with one of the values below, or one that this version does not know.

@@ -13,8 +13,12 @@ use Kickstand\Internal\Connection;
 final class Helpdesk
 {
     public readonly Helpdesk\Tickets $tickets;
+    public readonly Helpdesk\Timeline $timeline;
+    public readonly Helpdesk\Views $views;
     public readonly Helpdesk\Messages $messages;
     public readonly Helpdesk\Customers $customers;
+    public readonly Helpdesk\Search $search;
+    public readonly Helpdesk\Macros $macros;
     public readonly Helpdesk\Members $members;
     public readonly Helpdesk\Webhooks $webhooks;
     public readonly Helpdesk\Channels $channels;
@@ -60,8 +64,12 @@ final class Helpdesk
             $timing,
         );
         $this->tickets = new Helpdesk\Tickets($this->connection);
+        $this->timeline = new Helpdesk\Timeline($this->connection);
+        $this->views = new Helpdesk\Views($this->connection);
         $this->messages = new Helpdesk\Messages($this->connection);
         $this->customers = new Helpdesk\Customers($this->connection);
+        $this->search = new Helpdesk\Search($this->connection);
+        $this->macros = new Helpdesk\Macros($this->connection);
         $this->members = new Helpdesk\Members($this->connection);
         $this->webhooks = new Helpdesk\Webhooks($this->connection);
         $this->channels = new Helpdesk\Channels($this->connection);

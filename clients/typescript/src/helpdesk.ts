@@ -132,8 +132,17 @@ export const RequestRefusedByRule = [
 ] as const;
 export type RequestRefusedByRule = (typeof RequestRefusedByRule)[number];
 
+export const SearchType = ["ticket", "customer", "message", "order", "vehicle", "ride"] as const;
+export type SearchType = (typeof SearchType)[number];
+
 export const SettingsSort = ["priority", "-priority"] as const;
 export type SettingsSort = (typeof SettingsSort)[number];
+
+export const TicketChangeActorType = ["user", "key", "customer", "system"] as const;
+export type TicketChangeActorType = (typeof TicketChangeActorType)[number];
+
+export const TicketChangeSurface = ["web", "rest", "rpc", "mcp", "cli", "inbound", "system"] as const;
+export type TicketChangeSurface = (typeof TicketChangeSurface)[number];
 
 export const TicketPriority = ["low", "normal", "high", "urgent"] as const;
 export type TicketPriority = (typeof TicketPriority)[number];
@@ -155,6 +164,39 @@ export type TicketSort = (typeof TicketSort)[number];
 
 export const TicketStatus = ["open", "pending", "on_hold", "resolved", "closed"] as const;
 export type TicketStatus = (typeof TicketStatus)[number];
+
+export const TimelineAction = [
+  "ticket.created",
+  "ticket.updated",
+  "ticket.merged",
+  "ticket.unmerged",
+  "ticket.split",
+  "sla.breached",
+] as const;
+export type TimelineAction = (typeof TimelineAction)[number];
+
+export const TimelineSort = ["at", "-at"] as const;
+export type TimelineSort = (typeof TimelineSort)[number];
+
+export const ViewColumn = ["status", "priority", "due", "tags", "assignee", "channel", "created", "updated"] as const;
+export type ViewColumn = (typeof ViewColumn)[number];
+
+export const ViewCreateSort = [
+  "created_at",
+  "-created_at",
+  "updated_at",
+  "-updated_at",
+  "priority",
+  "-priority",
+  "number",
+  "-number",
+  "due_at",
+  "-due_at",
+] as const;
+export type ViewCreateSort = (typeof ViewCreateSort)[number];
+
+export const ViewSort = ["position", "-position"] as const;
+export type ViewSort = (typeof ViewSort)[number];
 
 export const WebhookEvent = [
   "ticket.created",
@@ -928,6 +970,120 @@ export interface InboundEventRaw {
   url: string;
 }
 
+/** A saved reply, with a note and changes of the ticket that are made when it is sent. */
+export interface Macro {
+  add_tags: string[];
+  /** The id of a member; me: the member who applies the macro; none: unassign; null: unchanged. */
+  assignee: string | null;
+  created_at: string;
+  id: string;
+  /** Unique, regardless of case. */
+  name: string;
+  /** Text of an internal note, with the same variables. */
+  note: string | null;
+  object: "macro";
+  /** New priority; null: unchanged. */
+  priority: OrUnknown<TicketPriority> | null;
+  remove_tags: string[];
+  /** New status of the ticket; null: unchanged. */
+  status: OrUnknown<TicketStatus> | null;
+  /**
+   * Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
+   * `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
+   * `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+   * fallback.
+   */
+  text: string | null;
+  updated_at: string;
+  /** When it was last applied. */
+  used_at: string | null;
+  /** How often it was applied. */
+  uses: number;
+}
+
+/** The effects of a macro on a ticket. */
+export interface MacroApplication {
+  /** The fields of the ticket that differ afterwards: status, priority, assignee_id and tags. */
+  changes: Record<string, EventChange>;
+  macro_id: string;
+  /** The message of the reply; null: none was sent. */
+  message_id: string | null;
+  /**
+   * The variables without a value and a fallback. In a preview they stand in the texts as they are
+   * written; otherwise the request is refused.
+   */
+  missing: string[];
+  /** The note, likewise. */
+  note: string | null;
+  /** The message of the note; null: none was added. */
+  note_id: string | null;
+  object: "macro.application";
+  /** Whether nothing was done. */
+  preview: boolean;
+  /** The reply, with the values of variables; null: none. */
+  text: string | null;
+  ticket_id: string;
+}
+
+export interface MacroApply {
+  /**
+   * The member of the variables `{{agent.…}}` and of the assignee me. Without it the variables have
+   * no value. The author of the messages is the API key in any case.
+   */
+  agent_id?: string | null | undefined;
+  /** The conversation of the reply; defaults to the one in which the customer wrote last. */
+  conversation_id?: string | null | undefined;
+  /** true: change nothing, send nothing, and return what would be done. */
+  preview?: boolean | undefined;
+  ticket_id: string;
+}
+
+/** A saved reply, with a note and changes of the ticket that are made when it is sent. */
+export interface MacroCreate {
+  add_tags?: readonly string[] | null | undefined;
+  /** The id of a member; me: the member who applies the macro; none: unassign; null: unchanged. */
+  assignee?: string | null | undefined;
+  /** Unique, regardless of case. */
+  name: string;
+  /** Text of an internal note, with the same variables. */
+  note?: string | null | undefined;
+  /** New priority; null: unchanged. */
+  priority?: TicketPriority | null | undefined;
+  remove_tags?: readonly string[] | null | undefined;
+  /** New status of the ticket; null: unchanged. */
+  status?: TicketStatus | null | undefined;
+  /**
+   * Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
+   * `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
+   * `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+   * fallback.
+   */
+  text?: string | null | undefined;
+}
+
+/** A saved reply, with a note and changes of the ticket that are made when it is sent. */
+export interface MacroUpdate {
+  add_tags?: readonly string[] | null | undefined;
+  /** The id of a member; me: the member who applies the macro; none: unassign; null: unchanged. */
+  assignee?: string | null | undefined;
+  /** Unique, regardless of case. */
+  name?: string | undefined;
+  /** Text of an internal note, with the same variables. */
+  note?: string | null | undefined;
+  /** New priority; null: unchanged. */
+  priority?: TicketPriority | null | undefined;
+  remove_tags?: readonly string[] | null | undefined;
+  /** New status of the ticket; null: unchanged. */
+  status?: TicketStatus | null | undefined;
+  /**
+   * Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
+   * `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
+   * `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+   * fallback.
+   */
+  text?: string | null | undefined;
+}
+
 /** A user of the organization, to whom tickets can be assigned. */
 export interface Member {
   created_at: string;
@@ -987,6 +1143,12 @@ export interface Message {
   recipient_changed: MessageRecipientChanged | null;
   /** The customer was deleted, and with it the content. */
   redacted: boolean;
+  /**
+   * When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no
+   * event, and deleting it undoes it. If a member or another API key replies before, it is not sent
+   * and its delivery is failed, unless it has no seen_message_id or force is set.
+   */
+  send_at: string | null;
   /** By the sender's clock; for an outbound message, when the provider accepted it. */
   sent_at: string | null;
   /** The text without quoted mail, if that differs. */
@@ -1072,6 +1234,12 @@ export interface MessageCreate {
    * API key has replied since, the reply is refused with crossed_reply.
    */
   seen_message_id?: string | null | undefined;
+  /**
+   * When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no
+   * event, and deleting it undoes it. If a member or another API key replies before, it is not sent
+   * and its delivery is failed, unless it has no seen_message_id or force is set.
+   */
+  send_at?: Date | string | null | undefined;
   text: string | null;
   /**
    * Recipient of a reply by mail. Set it to accept the address requested by recipient_changed of an
@@ -1082,7 +1250,10 @@ export interface MessageCreate {
 
 export interface MessageDelivery {
   error: string | null;
-  /** queued, sent, delivered, read or failed. */
+  /**
+   * scheduled, held, queued, sent, delivered, read or failed. A scheduled reply leaves at send_at;
+   * a held one waits until its author can no longer undo it.
+   */
   state: string;
 }
 
@@ -1145,6 +1316,21 @@ export interface RequestRefusedBy {
    */
   needed: string | null;
   rule: OrUnknown<RequestRefusedByRule>;
+}
+
+/** A record that matches a search. */
+export interface SearchResult {
+  /** Where it matches, as HTML: matching words are in mark elements, everything else is escaped. */
+  highlight: string | null;
+  /** Id of the record; of an order, the shop's. */
+  id: string;
+  object: "search_result";
+  /** From 0 to 1: 1 for an identifier, less for words. */
+  score: number;
+  title: string;
+  type: OrUnknown<SearchType>;
+  /** URL of its page in the dashboard. */
+  url: string | null;
 }
 
 /** The SLA targets of one priority. They apply to tickets created, or changed to the priority, from then on. */
@@ -1210,6 +1396,12 @@ export interface Ticket {
   resolved_at: string | null;
   /** SLA targets and their states. */
   sla: TicketSla[];
+  /**
+   * When a ticket that is pending or on hold opens again: a time, or reply for the customer's next
+   * message, which opens it in any case. Setting it puts an open ticket on hold, or makes it
+   * pending for reply. null opens a snoozed ticket.
+   */
+  snoozed_until: string | null;
   /** A new ticket is open. */
   status: OrUnknown<TicketStatus>;
   subject: string;
@@ -1224,6 +1416,38 @@ export interface TicketAssignee {
   id: string;
   /** null after they have left. */
   name: string | null;
+}
+
+/** A change of a ticket, or its creation. */
+export interface TicketChange {
+  action: OrUnknown<TimelineAction>;
+  /** The member, API key or customer that made the change; system for rules, such as closing after a time. */
+  actor: TicketChangeActor;
+  at: string;
+  /**
+   * By field, as in the event ticket.updated: among others subject, status, snoozed_until,
+   * priority, assignee, tags, external_id, metadata, merged_into_id, merged_ticket_id and
+   * split_ticket_id. A breach of an SLA target is by its metric. Values that were erased are null.
+   */
+  changes: Record<string, EventChange>;
+  /** In the order of the ticket's changes, from 1; its creation has 0. */
+  number: number;
+  object: "ticket_change";
+  /**
+   * Where the change was made: web is the dashboard, rest this API, rpc the tRPC procedures, mcp
+   * the tools for assistants, cli a command on the server, inbound a message of a channel, and
+   * system a rule.
+   */
+  surface: OrUnknown<TicketChangeSurface>;
+  ticket_id: string;
+}
+
+export interface TicketChangeActor {
+  /** null for the system. */
+  id: string | null;
+  /** The present name; null after a member has left. */
+  name: string | null;
+  type: OrUnknown<TicketChangeActorType>;
 }
 
 /** A customer's request and everything that follows from it. */
@@ -1317,10 +1541,69 @@ export interface TicketUpdate {
   metadata?: Record<string, string | null> | null | undefined;
   /** Defaults to normal. */
   priority?: TicketPriority | undefined;
+  /**
+   * When a ticket that is pending or on hold opens again: a time, or reply for the customer's next
+   * message, which opens it in any case. Setting it puts an open ticket on hold, or makes it
+   * pending for reply. null opens a snoozed ticket.
+   */
+  snoozed_until?: string | null | undefined;
   /** A new ticket is open. */
   status?: TicketStatus | undefined;
   subject?: string | undefined;
   tags?: readonly string[] | null | undefined;
+}
+
+/** A saved list of tickets, shared with all members. */
+export interface View {
+  /**
+   * What the dashboard shows beside customer and subject, in order; each at most once. By default
+   * all but created.
+   */
+  columns: OrUnknown<ViewColumn>[];
+  created_at: string;
+  id: string;
+  name: string;
+  object: "view";
+  /** Order in the dashboard, from 1; the others move. By default a view is the last. */
+  position: number;
+  /** As q of listTickets, and with assignee:me, which is each reader. Empty: all tickets. */
+  query: string;
+  /** Defaults to -updated_at. By due_at a view has only tickets whose SLA targets run. */
+  sort: OrUnknown<ViewCreateSort>;
+  /** Of its last own change. */
+  updated_at: string;
+}
+
+/** A saved list of tickets, shared with all members. */
+export interface ViewCreate {
+  /**
+   * What the dashboard shows beside customer and subject, in order; each at most once. By default
+   * all but created.
+   */
+  columns?: readonly ViewColumn[] | null | undefined;
+  name: string;
+  /** Order in the dashboard, from 1; the others move. By default a view is the last. */
+  position?: number | undefined;
+  /** As q of listTickets, and with assignee:me, which is each reader. Empty: all tickets. */
+  query?: string | undefined;
+  /** Defaults to -updated_at. By due_at a view has only tickets whose SLA targets run. */
+  sort?: ViewCreateSort | undefined;
+}
+
+/** A saved list of tickets, shared with all members. */
+export interface ViewUpdate {
+  /**
+   * What the dashboard shows beside customer and subject, in order; each at most once. By default
+   * all but created.
+   */
+  columns?: readonly ViewColumn[] | null | undefined;
+  name?: string | undefined;
+  /** Order in the dashboard, from 1; the others move. By default a view is the last. */
+  position?: number | undefined;
+  /** As q of listTickets, and with assignee:me, which is each reader. Empty: all tickets. */
+  query?: string | undefined;
+  /** Defaults to -updated_at. By due_at a view has only tickets whose SLA targets run. */
+  sort?: ViewCreateSort | undefined;
 }
 
 /** A subscription: a URL and the events to post there. */
@@ -1649,6 +1932,11 @@ export interface HelpdeskListTicketsParams {
    * `customer:ana@example.com` or `created:>=2026-01-01`.
    */
   q?: string | undefined;
+  /**
+   * Id of a shared view: its query and, without sort, its order apply. A view with assignee:me is
+   * refused, as a key is no member.
+   */
+  view?: string | undefined;
   /** Only records with one of these. */
   status?: readonly TicketStatus[] | undefined;
   /** Only records with one of these. */
@@ -1700,6 +1988,42 @@ export interface HelpdeskGetTicketParams {
   expand?: readonly "customer"[] | undefined;
 }
 
+/** The query of `timeline.list`. */
+export interface HelpdeskListTimelineParams {
+  /** Only records with one of these. */
+  action?: readonly TimelineAction[] | undefined;
+  /** at at or after this. */
+  at_gte?: Date | string | undefined;
+  /** at after this. */
+  at_gt?: Date | string | undefined;
+  /** at at or before this. */
+  at_lte?: Date | string | undefined;
+  /** at before this. */
+  at_lt?: Date | string | undefined;
+  /** How many records a page has. */
+  limit?: number | undefined;
+  /** The next_cursor of the page before. */
+  cursor?: string | undefined;
+  /** The order; with - the largest first. */
+  sort?: TimelineSort | undefined;
+}
+
+/** The query of `views.list`. */
+export interface HelpdeskListViewsParams {
+  /** How many records a page has. */
+  limit?: number | undefined;
+  /** The next_cursor of the page before. */
+  cursor?: string | undefined;
+  /** The order; with - the largest first. */
+  sort?: ViewSort | undefined;
+}
+
+/** The query of `messages.getReply`. */
+export interface HelpdeskGetReplyParams {
+  /** Adds these records to the ids. */
+  expand?: readonly "ticket"[] | undefined;
+}
+
 /** The query of `messages.listConversations`. */
 export interface HelpdeskListConversationsParams {
   /** How many records a page has. */
@@ -1740,6 +2064,16 @@ export interface HelpdeskGetMessageParams {
   expand?: readonly "ticket"[] | undefined;
 }
 
+/** The query of `messages.listPending`. */
+export interface HelpdeskListPendingMessagesParams {
+  /** How many records a page has. */
+  limit?: number | undefined;
+  /** The next_cursor of the page before. */
+  cursor?: string | undefined;
+  /** The order; with - the largest first. */
+  sort?: EventSort | undefined;
+}
+
 /** The query of `customers.list`. */
 export interface HelpdeskListCustomersParams {
   /** Prefix of the name. */
@@ -1772,6 +2106,31 @@ export interface HelpdeskListCustomersParams {
   cursor?: string | undefined;
   /** The order; with - the largest first. */
   sort?: CustomerSort | undefined;
+}
+
+/** The query of `search.search`. */
+export interface HelpdeskSearchParams {
+  /**
+   * Words and filters as in the list of tickets; `#6` for a number; names, addresses and phone
+   * numbers in any form.
+   */
+  q: string;
+  /** Only records with one of these. */
+  types?: readonly SearchType[] | undefined;
+  /** How many records a page has. */
+  limit?: number | undefined;
+  /** The next_cursor of the page before. */
+  cursor?: string | undefined;
+}
+
+/** The query of `macros.list`. */
+export interface HelpdeskListMacrosParams {
+  /** How many records a page has. */
+  limit?: number | undefined;
+  /** The next_cursor of the page before. */
+  cursor?: string | undefined;
+  /** The order; with - the largest first. */
+  sort?: EventSort | undefined;
 }
 
 /** The query of `members.list`. */
@@ -1949,7 +2308,30 @@ const operations = {
   mergeTicket: { method: "POST", path: "/tickets/{id}/merge" },
   splitTicket: { method: "POST", path: "/tickets/{id}/split" },
   unmergeTicket: { method: "POST", path: "/tickets/{id}/unmerge" },
+  listTimeline: {
+    method: "GET",
+    path: "/tickets/{id}/timeline",
+    wire: {
+      at_gte: "at[gte]",
+      at_gt: "at[gt]",
+      at_lte: "at[lte]",
+      at_lt: "at[lt]",
+    },
+  },
+  listViews: { method: "GET", path: "/views" },
+  createView: { method: "POST", path: "/views" },
+  getView: { method: "GET", path: "/views/{id}" },
+  updateView: { method: "PUT", path: "/views/{id}" },
+  deleteView: { method: "DELETE", path: "/views/{id}" },
   getAttachment: { method: "GET", path: "/attachments/{id}" },
+  getReply: {
+    method: "GET",
+    path: "/messages/{id}",
+    wire: {
+      expand: "expand[]",
+    },
+  },
+  deleteMessage: { method: "DELETE", path: "/messages/{id}" },
   listConversations: { method: "GET", path: "/tickets/{id}/conversations" },
   listMessages: {
     method: "GET",
@@ -1970,6 +2352,7 @@ const operations = {
       expand: "expand[]",
     },
   },
+  listPendingMessages: { method: "GET", path: "/tickets/{id}/pending-messages" },
   listCustomers: {
     method: "GET",
     path: "/customers",
@@ -1988,6 +2371,13 @@ const operations = {
   getCustomer: { method: "GET", path: "/customers/{id}" },
   updateCustomer: { method: "PUT", path: "/customers/{id}" },
   deleteCustomer: { method: "DELETE", path: "/customers/{id}" },
+  search: { method: "GET", path: "/search" },
+  listMacros: { method: "GET", path: "/macros" },
+  createMacro: { method: "POST", path: "/macros" },
+  getMacro: { method: "GET", path: "/macros/{id}" },
+  updateMacro: { method: "PUT", path: "/macros/{id}" },
+  deleteMacro: { method: "DELETE", path: "/macros/{id}" },
+  applyMacro: { method: "POST", path: "/macros/{id}/apply" },
   listMembers: { method: "GET", path: "/members" },
   listWebhooks: { method: "GET", path: "/webhooks" },
   createWebhook: { method: "POST", path: "/webhooks" },
@@ -2173,6 +2563,132 @@ export class HelpdeskTickets {
   }
 }
 
+/** Changes of a ticket: who made them, when and where. */
+export class HelpdeskTimeline {
+  readonly #core: Core;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /**
+   * List the changes of a ticket.
+   *
+   * The creation of the ticket and every change of its fields since: who made it, when, from what
+   * to what, and where. Messages and notes are in a list of their own. A merge leaves each ticket
+   * its own timeline.
+   *
+   * Changes made before this list existed are not in it.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
+  list(id: string, params?: HelpdeskListTimelineParams, options?: CallOptions): PagePromise<TicketChange> {
+    return this.#core.list(operations.listTimeline, [id], params, options);
+  }
+
+  /** Returns all records one by one, as of one moment. The export is not held in memory. */
+  export(
+    id: string,
+    params?: Omit<HelpdeskListTimelineParams, "cursor" | "limit">,
+    options?: CallOptions,
+  ): AsyncIterable<TicketChange> {
+    return this.#core.export(operations.listTimeline, [id], params, options);
+  }
+
+  /** Returns the same as CSV, in parts of any length. */
+  exportCsv(
+    id: string,
+    params?: Omit<HelpdeskListTimelineParams, "cursor" | "limit">,
+    options?: CallOptions,
+  ): AsyncIterable<string> {
+    return this.#core.exportCsv(operations.listTimeline, [id], params, options);
+  }
+}
+
+/** Saved lists of tickets that the members share. */
+export class HelpdeskViews {
+  readonly #core: Core;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /**
+   * List shared views.
+   *
+   * An organization has at most 100. Members’ own views are not in the API.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
+  list(params?: HelpdeskListViewsParams, options?: CallOptions): PagePromise<View> {
+    return this.#core.list(operations.listViews, [], params, options);
+  }
+
+  /** Returns all records one by one, as of one moment. The export is not held in memory. */
+  export(params?: Omit<HelpdeskListViewsParams, "cursor" | "limit">, options?: CallOptions): AsyncIterable<View> {
+    return this.#core.export(operations.listViews, [], params, options);
+  }
+
+  /** Returns the same as CSV, in parts of any length. */
+  exportCsv(params?: Omit<HelpdeskListViewsParams, "cursor" | "limit">, options?: CallOptions): AsyncIterable<string> {
+    return this.#core.exportCsv(operations.listViews, [], params, options);
+  }
+
+  /**
+   * Create a shared view.
+   *
+   * A key without the permission settings.read gets only id and object of the record.
+   */
+  create(body: ViewCreate, options?: CallOptions): Promise<View> {
+    return this.#core.json(operations.createView, [], undefined, body, options);
+  }
+
+  /**
+   * Get a shared view.
+   *
+   * List its tickets with `view` of listTickets.
+   */
+  get(id: string, options: ConditionalOptions): Promise<View | null>;
+  get(id: string, options?: CallOptions): Promise<View>;
+  get(id: string, options?: CallOptions): Promise<View | null> {
+    return this.#core.json(operations.getView, [id], undefined, undefined, options);
+  }
+
+  /**
+   * Change a shared view.
+   *
+   * Absent fields stay unchanged.
+   *
+   * A key without the permission settings.read gets only id and object of the record.
+   *
+   * The body may repeat read-only members with their stored values.
+   */
+  update(id: string, body: ViewUpdate, options?: CallOptions): Promise<View> {
+    return this.#core.json(operations.updateView, [id], undefined, body, options);
+  }
+
+  /**
+   * Delete a shared view.
+   *
+   * Its tickets stay.
+   */
+  delete(id: string, options?: CallOptions): Promise<void> {
+    return this.#core.json(operations.deleteView, [id], undefined, undefined, options);
+  }
+
+  /**
+   * Reads the record and writes the changes that the function returns. If somebody else changed the
+   * record in between, this is repeated with the new record, up to five times.
+   */
+  modify(
+    id: string,
+    change: (record: View) => ViewUpdate | Promise<ViewUpdate>,
+    options?: ModifyOptions,
+  ): Promise<View> {
+    return this.#core.modify(operations.getView, operations.updateView, [id], change, options);
+  }
+}
+
 /** Messages and conversations of a ticket, replies to customers, notes, and files. */
 export class HelpdeskMessages {
   readonly #core: Core;
@@ -2189,6 +2705,31 @@ export class HelpdeskMessages {
    */
   getAttachment(id: string, options?: CallOptions): AsyncIterable<Uint8Array> {
     return this.#core.file(operations.getAttachment, [id], options);
+  }
+
+  /**
+   * Read a reply.
+   *
+   * An outbound message, pending or not, without the id of its ticket, which merges change.
+   */
+  getReply(
+    id: string,
+    params: HelpdeskGetReplyParams | undefined,
+    options: ConditionalOptions,
+  ): Promise<Message | null>;
+  getReply(id: string, params?: HelpdeskGetReplyParams, options?: CallOptions): Promise<Message>;
+  getReply(id: string, params?: HelpdeskGetReplyParams, options?: CallOptions): Promise<Message | null> {
+    return this.#core.json(operations.getReply, [id], params, undefined, options);
+  }
+
+  /**
+   * Undo a pending reply.
+   *
+   * Deletes a reply whose delivery is scheduled, held, or failed at its time. Nothing is sent. A
+   * message that has left is refused with invalid_transition.
+   */
+  delete(id: string, options?: CallOptions): Promise<void> {
+    return this.#core.json(operations.deleteMessage, [id], undefined, undefined, options);
   }
 
   /**
@@ -2288,6 +2829,16 @@ export class HelpdeskMessages {
   ): Promise<Message | null> {
     return this.#core.json(operations.getMessage, [id, messageId], params, undefined, options);
   }
+
+  /**
+   * List a ticket's pending replies.
+   *
+   * Replies that are scheduled or held, and those that could not be sent at their time. They become
+   * messages of the ticket, with the same ids, when they leave.
+   */
+  listPending(id: string, params?: HelpdeskListPendingMessagesParams, options?: CallOptions): PagePromise<Message> {
+    return this.#core.list(operations.listPendingMessages, [id], params, options);
+  }
 }
 
 /** People who contact the organization. */
@@ -2380,6 +2931,126 @@ export class HelpdeskCustomers {
     options?: ModifyOptions,
   ): Promise<Customer> {
     return this.#core.modify(operations.getCustomer, operations.updateCustomer, [id], change, options);
+  }
+}
+
+/** Records of all kinds by one text. */
+export class HelpdeskSearch {
+  readonly #core: Core;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /**
+   * Search records of all kinds.
+   *
+   * At most ten results of each type, the likeliest first. Messages are found in the ten newest
+   * matching tickets; orders by their number, vehicles by code, device or external id, rides by id
+   * or external id. Types that the key may not read are left out; orders, vehicles and rides need
+   * customers.read.
+   */
+  search(params: HelpdeskSearchParams, options?: CallOptions): PagePromise<SearchResult> {
+    return this.#core.list(operations.search, [], params, options);
+  }
+}
+
+/** Saved replies with changes of tickets. */
+export class HelpdeskMacros {
+  readonly #core: Core;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /**
+   * List macros.
+   *
+   * The macros that members share; their private ones are not in the API. An organization has at
+   * most 500.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
+  list(params?: HelpdeskListMacrosParams, options?: CallOptions): PagePromise<Macro> {
+    return this.#core.list(operations.listMacros, [], params, options);
+  }
+
+  /** Returns all records one by one, as of one moment. The export is not held in memory. */
+  export(params?: Omit<HelpdeskListMacrosParams, "cursor" | "limit">, options?: CallOptions): AsyncIterable<Macro> {
+    return this.#core.export(operations.listMacros, [], params, options);
+  }
+
+  /** Returns the same as CSV, in parts of any length. */
+  exportCsv(params?: Omit<HelpdeskListMacrosParams, "cursor" | "limit">, options?: CallOptions): AsyncIterable<string> {
+    return this.#core.exportCsv(operations.listMacros, [], params, options);
+  }
+
+  /**
+   * Create a macro.
+   *
+   * For all members. It needs a text, a note, or a change of the ticket.
+   *
+   * A key without the permission settings.read gets only id and object of the record.
+   */
+  create(body: MacroCreate, options?: CallOptions): Promise<Macro> {
+    return this.#core.json(operations.createMacro, [], undefined, body, options);
+  }
+
+  /**
+   * Get a macro.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
+  get(id: string, options: ConditionalOptions): Promise<Macro | null>;
+  get(id: string, options?: CallOptions): Promise<Macro>;
+  get(id: string, options?: CallOptions): Promise<Macro | null> {
+    return this.#core.json(operations.getMacro, [id], undefined, undefined, options);
+  }
+
+  /**
+   * Change a macro.
+   *
+   * Absent fields stay unchanged; null clears a field.
+   *
+   * A key without the permission settings.read gets only id and object of the record.
+   *
+   * The body may repeat read-only members with their stored values.
+   */
+  update(id: string, body: MacroUpdate, options?: CallOptions): Promise<Macro> {
+    return this.#core.json(operations.updateMacro, [id], undefined, body, options);
+  }
+
+  /** Delete a macro. */
+  delete(id: string, options?: CallOptions): Promise<void> {
+    return this.#core.json(operations.deleteMacro, [id], undefined, undefined, options);
+  }
+
+  /**
+   * Apply a macro to a ticket.
+   *
+   * Sends the reply, adds the note and changes the ticket, all or nothing, and counts the use. A
+   * reply or a note needs the permission messages.create, too.
+   *
+   * A variable without a value and a fallback refuses it with `invalid_transition`; a preview lists
+   * such variables in `missing`. Each change emits its event, as in updateTicket and createMessage.
+   *
+   * A key without the permission tickets.read gets only id and object of the record.
+   */
+  apply(id: string, body: MacroApply, options?: CallOptions): Promise<MacroApplication> {
+    return this.#core.json(operations.applyMacro, [id], undefined, body, options);
+  }
+
+  /**
+   * Reads the record and writes the changes that the function returns. If somebody else changed the
+   * record in between, this is repeated with the new record, up to five times.
+   */
+  modify(
+    id: string,
+    change: (record: Macro) => MacroUpdate | Promise<MacroUpdate>,
+    options?: ModifyOptions,
+  ): Promise<Macro> {
+    return this.#core.modify(operations.getMacro, operations.updateMacro, [id], change, options);
   }
 }
 
@@ -3035,8 +3706,12 @@ export class HelpdeskApiKey {
 /** The client of the helpdesk's API, version 2026-11-26. It can make several calls at once. */
 export class Helpdesk {
   readonly tickets: HelpdeskTickets;
+  readonly timeline: HelpdeskTimeline;
+  readonly views: HelpdeskViews;
   readonly messages: HelpdeskMessages;
   readonly customers: HelpdeskCustomers;
+  readonly search: HelpdeskSearch;
+  readonly macros: HelpdeskMacros;
   readonly members: HelpdeskMembers;
   readonly webhooks: HelpdeskWebhooks;
   readonly channels: HelpdeskChannels;
@@ -3049,8 +3724,12 @@ export class Helpdesk {
   constructor(options: ClientOptions = {}) {
     const core = new Core(options, () => "/api/v1");
     this.tickets = new HelpdeskTickets(core);
+    this.timeline = new HelpdeskTimeline(core);
+    this.views = new HelpdeskViews(core);
     this.messages = new HelpdeskMessages(core);
     this.customers = new HelpdeskCustomers(core);
+    this.search = new HelpdeskSearch(core);
+    this.macros = new HelpdeskMacros(core);
     this.members = new HelpdeskMembers(core);
     this.webhooks = new HelpdeskWebhooks(core);
     this.channels = new HelpdeskChannels(core);

@@ -46,6 +46,48 @@ final class Messages
     }
 
     /**
+     * Read a reply.
+     *
+     * An outbound message, pending or not, without the id of its ticket, which merges change.
+     *
+     * Permission: messages.read.
+     *
+     * @param string $id Id of a record of the list messages.
+     * @param list<'ticket'>|null $expand records to add besides their ids
+     * @return ($options is null ? Model\Message : Model\Message|null)
+     *     null if the record still has the ETag of ifNoneMatch
+     * @throws KickstandException
+     */
+    public function getReply(string $id, ?array $expand = null, ?RequestOptions $options = null): ?Model\Message
+    {
+        return $this->connection->recordIfChanged(
+            Model\Message::class,
+            'GET',
+            '/messages/{id}',
+            ['id' => $id],
+            ['expand[]' => $expand],
+            null,
+            $options,
+        );
+    }
+
+    /**
+     * Undo a pending reply.
+     *
+     * Deletes a reply whose delivery is scheduled, held, or failed at its time. Nothing is sent. A message
+     * that has left is refused with invalid_transition.
+     *
+     * Permission: messages.create.
+     *
+     * @param string $id Id of a record of the list messages.
+     * @throws KickstandException
+     */
+    public function delete(string $id, ?RequestOptions $options = null): void
+    {
+        $this->connection->call('DELETE', '/messages/{id}', ['id' => $id], [], null, $options);
+    }
+
+    /**
      * List a ticket's conversations.
      *
      * A page of the records; next_cursor leads to the next page.
@@ -288,6 +330,7 @@ final class Messages
      *     html?: string|null,
      *     kind: Enum\MessageKind::*,
      *     seen_message_id?: string|null,
+     *     send_at?: \DateTimeInterface|string|null,
      *     text: string|null,
      *     to?: string|null,
      * } $body
@@ -300,6 +343,9 @@ final class Messages
      *     - `kind`: A reply is sent to the customer; a note never is.
      *     - `seen_message_id`: For a reply: the newest message of the ticket that its author has seen. If a member
      *       or another API key has replied since, the reply is refused with crossed_reply.
+     *     - `send_at`: When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no
+     *       event, and deleting it undoes it. If a member or another API key replies before, it is not sent and
+     *       its delivery is failed, unless it has no seen_message_id or force is set.
      *     - `to`: Recipient of a reply by mail. Set it to accept the address requested by recipient_changed of an
      *       earlier message, for all later replies.
      * @throws KickstandException
@@ -344,6 +390,41 @@ final class Messages
             ['id' => $id, 'message_id' => $messageId],
             ['expand[]' => $expand],
             null,
+            $options,
+        );
+    }
+
+    /**
+     * List a ticket's pending replies.
+     *
+     * Replies that are scheduled or held, and those that could not be sent at their time. They become
+     * messages of the ticket, with the same ids, when they leave.
+     *
+     * Permission: messages.read.
+     *
+     * @param string $id Id of a record of the list tickets.
+     * @param int|null $limit How many records a page has.
+     * @param string|null $cursor The next_cursor of the page before.
+     * @param Enum\EventSort::*|null $sort The order; with - the largest first.
+     * @return Page<Model\Message>
+     * @throws KickstandException
+     */
+    public function listPending(
+        string $id,
+        ?int $limit = null,
+        ?string $cursor = null,
+        ?string $sort = null,
+        ?RequestOptions $options = null,
+    ): Page {
+        return $this->connection->page(
+            Model\Message::class,
+            '/tickets/{id}/pending-messages',
+            ['id' => $id],
+            [
+                'limit' => $limit,
+                'cursor' => $cursor,
+                'sort' => $sort,
+            ],
             $options,
         );
     }

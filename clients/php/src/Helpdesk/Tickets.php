@@ -41,6 +41,8 @@ final class Tickets
      *     file names, external id and the customer's name, addresses and phone numbers together; `#6` for a
      *     number; and filters such as `status:open,pending`, `-channel:sms`, `assignee:none`, `tag:lock`,
      *     `customer:ana@example.com` or `created:>=2026-01-01`.
+     * @param string|null $view Id of a shared view: its query and, without sort, its order apply. A view with
+     *     assignee:me is refused, as a key is no member.
      * @param list<Enum\TicketStatus::*>|null $status Only records with one of these.
      * @param list<Enum\TicketPriority::*>|null $priority Only records with one of these.
      * @param list<string>|null $assigneeId Ids of members; none for tickets without an assignee.
@@ -67,6 +69,7 @@ final class Tickets
      */
     public function list(
         ?string $q = null,
+        ?string $view = null,
         ?array $status = null,
         ?array $priority = null,
         ?array $assigneeId = null,
@@ -95,6 +98,7 @@ final class Tickets
             [],
             [
                 'q' => $q,
+                'view' => $view,
                 'status' => $status,
                 'priority' => $priority,
                 'assignee_id' => $assigneeId,
@@ -139,6 +143,7 @@ final class Tickets
      */
     public function export(
         ?string $q = null,
+        ?string $view = null,
         ?array $status = null,
         ?array $priority = null,
         ?array $assigneeId = null,
@@ -165,6 +170,7 @@ final class Tickets
             [],
             [
                 'q' => $q,
+                'view' => $view,
                 'status' => $status,
                 'priority' => $priority,
                 'assignee_id' => $assigneeId,
@@ -206,6 +212,7 @@ final class Tickets
      */
     public function exportCsv(
         ?string $q = null,
+        ?string $view = null,
         ?array $status = null,
         ?array $priority = null,
         ?array $assigneeId = null,
@@ -232,6 +239,7 @@ final class Tickets
             [],
             [
                 'q' => $q,
+                'view' => $view,
                 'status' => $status,
                 'priority' => $priority,
                 'assignee_id' => $assigneeId,
@@ -354,6 +362,7 @@ final class Tickets
      *     external_id?: string|null,
      *     metadata?: array<string, string|null>|null,
      *     priority?: Enum\TicketPriority::*,
+     *     snoozed_until?: string|null,
      *     status?: Enum\TicketStatus::*,
      *     subject?: string,
      *     tags?: list<string>|null,
@@ -361,6 +370,9 @@ final class Tickets
      *     - `assignee_id`: A member of the organization.
      *     - `external_id`: Your own id, unique among the organization's tickets.
      *     - `priority`: Defaults to normal.
+     *     - `snoozed_until`: When a ticket that is pending or on hold opens again: a time, or reply for the
+     *       customer's next message, which opens it in any case. Setting it puts an open ticket on hold, or makes
+     *       it pending for reply. null opens a snoozed ticket.
      *     - `status`: A new ticket is open.
      * @throws KickstandException
      */

@@ -65,6 +65,12 @@ final class Message extends Record
         public readonly ?MessageRecipientChanged $recipientChanged,
         /** The customer was deleted, and with it the content. */
         public readonly bool $redacted,
+        /**
+         * When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no event,
+         * and deleting it undoes it. If a member or another API key replies before, it is not sent and its
+         * delivery is failed, unless it has no seen_message_id or force is set.
+         */
+        public readonly ?\DateTimeImmutable $sendAt,
         /** By the sender's clock; for an outbound message, when the provider accepted it. */
         public readonly ?\DateTimeImmutable $sentAt,
         /** The text without quoted mail, if that differs. */
@@ -114,6 +120,7 @@ final class Message extends Record
             placedBy: $read->string('placed_by'),
             recipientChanged: $read->recordOrNull('recipient_changed', MessageRecipientChanged::class),
             redacted: $read->bool('redacted'),
+            sendAt: $read->timeOrNull('send_at'),
             sentAt: $read->timeOrNull('sent_at'),
             strippedText: $read->stringOrNull('stripped_text'),
             text: $read->stringOrNull('text'),

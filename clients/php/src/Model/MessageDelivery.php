@@ -14,7 +14,10 @@ final class MessageDelivery extends Record
 {
     private function __construct(
         public readonly ?string $error,
-        /** queued, sent, delivered, read or failed. */
+        /**
+         * scheduled, held, queued, sent, delivered, read or failed. A scheduled reply leaves at send_at; a
+         * held one waits until its author can no longer undo it.
+         */
         public readonly string $state,
         \stdClass $source,
     ) {

@@ -51,6 +51,12 @@ final class Ticket extends Record
         public readonly ?\DateTimeImmutable $resolvedAt,
         /** @var list<TicketSla> SLA targets and their states. */
         public readonly array $sla,
+        /**
+         * When a ticket that is pending or on hold opens again: a time, or reply for the customer's next
+         * message, which opens it in any case. Setting it puts an open ticket on hold, or makes it pending
+         * for reply. null opens a snoozed ticket.
+         */
+        public readonly ?string $snoozedUntil,
         /** A new ticket is open. See {@see Enum\TicketStatus}. */
         public readonly string $status,
         public readonly string $subject,
@@ -87,6 +93,7 @@ final class Ticket extends Record
             priority: $read->string('priority'),
             resolvedAt: $read->timeOrNull('resolved_at'),
             sla: $read->list('sla', fn (Reader $in, string $key) => $in->record($key, TicketSla::class)),
+            snoozedUntil: $read->stringOrNull('snoozed_until'),
             status: $read->string('status'),
             subject: $read->string('subject'),
             tags: $read->list('tags', fn (Reader $in, string $key) => $in->string($key)),

@@ -6,8 +6,12 @@ require_relative "helpdesk/enums"
 require_relative "helpdesk/records"
 require_relative "helpdesk/event_data"
 require_relative "helpdesk/tickets"
+require_relative "helpdesk/timeline"
+require_relative "helpdesk/views"
 require_relative "helpdesk/messages"
 require_relative "helpdesk/customers"
+require_relative "helpdesk/search"
+require_relative "helpdesk/macros"
 require_relative "helpdesk/members"
 require_relative "helpdesk/webhooks"
 require_relative "helpdesk/channels"
@@ -22,10 +26,18 @@ module Kickstand
   class Helpdesk < Client
     # @return [Tickets]
     attr_reader :tickets
+    # @return [Timeline]
+    attr_reader :timeline
+    # @return [Views]
+    attr_reader :views
     # @return [Messages]
     attr_reader :messages
     # @return [Customers]
     attr_reader :customers
+    # @return [Search]
+    attr_reader :search
+    # @return [Macros]
+    attr_reader :macros
     # @return [Members]
     attr_reader :members
     # @return [Webhooks]
@@ -47,8 +59,12 @@ module Kickstand
     def initialize(**options)
       super
       @tickets = Tickets.new(@http)
+      @timeline = Timeline.new(@http)
+      @views = Views.new(@http)
       @messages = Messages.new(@http)
       @customers = Customers.new(@http)
+      @search = Search.new(@http)
+      @macros = Macros.new(@http)
       @members = Members.new(@http)
       @webhooks = Webhooks.new(@http)
       @channels = Channels.new(@http)

@@ -13,10 +13,14 @@ from .resources import (
     CustomersResource,
     EventsResource,
     InboundEventsResource,
+    MacrosResource,
     MembersResource,
     MessagesResource,
+    SearchResource,
     SettingsResource,
     TicketsResource,
+    TimelineResource,
+    ViewsResource,
     WebhooksResource,
 )
 
@@ -39,6 +43,16 @@ class Helpdesk(Client):
         return TicketsResource(self._core)
 
     @cached_property
+    def timeline(self) -> TimelineResource:
+        """Changes of a ticket: who made them, when and where."""
+        return TimelineResource(self._core)
+
+    @cached_property
+    def views(self) -> ViewsResource:
+        """Saved lists of tickets that the members share."""
+        return ViewsResource(self._core)
+
+    @cached_property
     def messages(self) -> MessagesResource:
         """Messages and conversations of a ticket, replies to customers, notes, and files."""
         return MessagesResource(self._core)
@@ -47,6 +61,16 @@ class Helpdesk(Client):
     def customers(self) -> CustomersResource:
         """People who contact the organization."""
         return CustomersResource(self._core)
+
+    @cached_property
+    def search(self) -> SearchResource:
+        """Records of all kinds by one text."""
+        return SearchResource(self._core)
+
+    @cached_property
+    def macros(self) -> MacrosResource:
+        """Saved replies with changes of tickets."""
+        return MacrosResource(self._core)
 
     @cached_property
     def members(self) -> MembersResource:

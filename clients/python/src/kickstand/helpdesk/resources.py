@@ -37,6 +37,9 @@ from .types import (
     InboundEvent,
     InboundEventRaw,
     InboundEventState,
+    Macro,
+    MacroApplication,
+    MacroUpdate,
     Member,
     Message,
     MessageAttachmentInput,
@@ -44,15 +47,25 @@ from .types import (
     MessageExpand,
     MessageKind,
     Request,
+    SearchResult,
+    SearchType,
     SettingsSort,
     SlaPolicy,
     Ticket,
+    TicketChange,
     TicketCustomerInput,
     TicketExpand,
     TicketPriority,
     TicketSort,
     TicketStatus,
     TicketUpdate,
+    TimelineAction,
+    TimelineSort,
+    View,
+    ViewColumn,
+    ViewCreateSort,
+    ViewSort,
+    ViewUpdate,
     Webhook,
     WebhookEvent,
     WebhookPayloadForm,
@@ -70,10 +83,14 @@ __all__ = [
     "CustomersResource",
     "EventsResource",
     "InboundEventsResource",
+    "MacrosResource",
     "MembersResource",
     "MessagesResource",
+    "SearchResource",
     "SettingsResource",
     "TicketsResource",
+    "TimelineResource",
+    "ViewsResource",
     "WebhooksResource",
 ]
 
@@ -88,6 +105,7 @@ class TicketsResource:
         self,
         *,
         q: str | NotGiven = NOT_GIVEN,
+        view: str | NotGiven = NOT_GIVEN,
         status: AnyOf[TicketStatus] | NotGiven = NOT_GIVEN,
         priority: AnyOf[TicketPriority] | NotGiven = NOT_GIVEN,
         assignee_id: AnyOf[str] | NotGiven = NOT_GIVEN,
@@ -126,6 +144,8 @@ class TicketsResource:
                 numbers together; `#6` for a number; and filters such as
                 `status:open,pending`, `-channel:sms`, `assignee:none`, `tag:lock`,
                 `customer:ana@example.com` or `created:>=2026-01-01`.
+            view: Id of a shared view: its query and, without sort, its order apply. A view
+                with assignee:me is refused, as a key is no member.
             status: Only records with one of these.
             priority: Only records with one of these.
             assignee_id: Ids of members; none for tickets without an assignee.
@@ -153,6 +173,7 @@ class TicketsResource:
             "/tickets",
             query={
                 "q": q,
+                "view": view,
                 "status": any_of(status),
                 "priority": any_of(priority),
                 "assignee_id": any_of(assignee_id),
@@ -181,6 +202,7 @@ class TicketsResource:
         self,
         *,
         q: str | NotGiven = NOT_GIVEN,
+        view: str | NotGiven = NOT_GIVEN,
         status: AnyOf[TicketStatus] | NotGiven = NOT_GIVEN,
         priority: AnyOf[TicketPriority] | NotGiven = NOT_GIVEN,
         assignee_id: AnyOf[str] | NotGiven = NOT_GIVEN,
@@ -210,6 +232,7 @@ class TicketsResource:
             "/tickets",
             query={
                 "q": q,
+                "view": view,
                 "status": any_of(status),
                 "priority": any_of(priority),
                 "assignee_id": any_of(assignee_id),
@@ -236,6 +259,7 @@ class TicketsResource:
         self,
         *,
         q: str | NotGiven = NOT_GIVEN,
+        view: str | NotGiven = NOT_GIVEN,
         status: AnyOf[TicketStatus] | NotGiven = NOT_GIVEN,
         priority: AnyOf[TicketPriority] | NotGiven = NOT_GIVEN,
         assignee_id: AnyOf[str] | NotGiven = NOT_GIVEN,
@@ -264,6 +288,7 @@ class TicketsResource:
             "/tickets",
             query={
                 "q": q,
+                "view": view,
                 "status": any_of(status),
                 "priority": any_of(priority),
                 "assignee_id": any_of(assignee_id),
@@ -409,6 +434,7 @@ class TicketsResource:
         external_id: str | None | NotGiven = NOT_GIVEN,
         metadata: Mapping[str, str | None] | None | NotGiven = NOT_GIVEN,
         priority: TicketPriority | NotGiven = NOT_GIVEN,
+        snoozed_until: str | None | NotGiven = NOT_GIVEN,
         status: TicketStatus | NotGiven = NOT_GIVEN,
         subject: str | NotGiven = NOT_GIVEN,
         tags: Sequence[str] | None | NotGiven = NOT_GIVEN,
@@ -431,6 +457,10 @@ class TicketsResource:
             assignee_id: A member of the organization.
             external_id: Your own id, unique among the organization's tickets.
             priority: Defaults to normal.
+            snoozed_until: When a ticket that is pending or on hold opens again: a time, or
+                reply for the customer's next message, which opens it in any case. Setting it
+                puts an open ticket on hold, or makes it pending for reply. null opens a
+                snoozed ticket.
             status: A new ticket is open.
             if_match: The ETag that the record must still have.
             idempotency_key: Replaces the random key that makes retries safe.
@@ -444,6 +474,7 @@ class TicketsResource:
                 "external_id": external_id,
                 "metadata": metadata,
                 "priority": priority,
+                "snoozed_until": snoozed_until,
                 "status": status,
                 "subject": subject,
                 "tags": tags,
@@ -591,6 +622,368 @@ class TicketsResource:
         return self._core.modify(get, change, update)
 
 
+class TimelineResource:
+    """Changes of a ticket: who made them, when and where."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def list(
+        self,
+        id: str,
+        *,
+        action: AnyOf[TimelineAction] | NotGiven = NOT_GIVEN,
+        at_gte: datetime | NotGiven = NOT_GIVEN,
+        at_gt: datetime | NotGiven = NOT_GIVEN,
+        at_lte: datetime | NotGiven = NOT_GIVEN,
+        at_lt: datetime | NotGiven = NOT_GIVEN,
+        limit: int | NotGiven = NOT_GIVEN,
+        cursor: str | NotGiven = NOT_GIVEN,
+        sort: TimelineSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Page[TicketChange]:
+        """List the changes of a ticket.
+
+        The creation of the ticket and every change of its fields since: who made it, when,
+        from what to what, and where. Messages and notes are in a list of their own. A merge
+        leaves each ticket its own timeline.
+
+        Changes made before this list existed are not in it.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
+        Needs the permission tickets.read.
+
+        Args:
+            action: Only records with one of these.
+            at_gte: at at or after this.
+            at_gt: at after this.
+            at_lte: at at or before this.
+            at_lt: at before this.
+            limit: How many records a page has.
+            cursor: The next_cursor of the page before.
+            sort: The order; with - the largest first.
+        """
+        return self._core.page(
+            TicketChange,
+            f"/tickets/{segment(id)}/timeline",
+            query={
+                "action": any_of(action),
+                "at[gte]": at_gte,
+                "at[gt]": at_gt,
+                "at[lte]": at_lte,
+                "at[lt]": at_lt,
+                "limit": limit,
+                "cursor": cursor,
+                "sort": sort,
+            },
+            options=options,
+        )
+
+    def export(
+        self,
+        id: str,
+        *,
+        action: AnyOf[TimelineAction] | NotGiven = NOT_GIVEN,
+        at_gte: datetime | NotGiven = NOT_GIVEN,
+        at_gt: datetime | NotGiven = NOT_GIVEN,
+        at_lte: datetime | NotGiven = NOT_GIVEN,
+        at_lt: datetime | NotGiven = NOT_GIVEN,
+        sort: TimelineSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Export[TicketChange]:
+        """Export the records of list() one by one, from one consistent snapshot.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export(
+            TicketChange,
+            f"/tickets/{segment(id)}/timeline",
+            query={
+                "action": any_of(action),
+                "at[gte]": at_gte,
+                "at[gt]": at_gt,
+                "at[lte]": at_lte,
+                "at[lt]": at_lt,
+                "sort": sort,
+            },
+            options=options,
+        )
+
+    def export_csv(
+        self,
+        id: str,
+        *,
+        action: AnyOf[TimelineAction] | NotGiven = NOT_GIVEN,
+        at_gte: datetime | NotGiven = NOT_GIVEN,
+        at_gt: datetime | NotGiven = NOT_GIVEN,
+        at_lte: datetime | NotGiven = NOT_GIVEN,
+        at_lt: datetime | NotGiven = NOT_GIVEN,
+        sort: TimelineSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Export the records of list() as CSV with a header row.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export_csv(
+            f"/tickets/{segment(id)}/timeline",
+            query={
+                "action": any_of(action),
+                "at[gte]": at_gte,
+                "at[gt]": at_gt,
+                "at[lte]": at_lte,
+                "at[lt]": at_lt,
+                "sort": sort,
+            },
+            options=options,
+        )
+
+
+class ViewsResource:
+    """Saved lists of tickets that the members share."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def list(
+        self,
+        *,
+        limit: int | NotGiven = NOT_GIVEN,
+        cursor: str | NotGiven = NOT_GIVEN,
+        sort: ViewSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Page[View]:
+        """List shared views.
+
+        An organization has at most 100. Members’ own views are not in the API.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
+        Needs the permission tickets.read.
+
+        Args:
+            limit: How many records a page has.
+            cursor: The next_cursor of the page before.
+            sort: The order; with - the largest first.
+        """
+        return self._core.page(
+            View,
+            "/views",
+            query={"limit": limit, "cursor": cursor, "sort": sort},
+            options=options,
+        )
+
+    def export(
+        self,
+        *,
+        sort: ViewSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Export[View]:
+        """Export the records of list() one by one, from one consistent snapshot.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export(View, "/views", query={"sort": sort}, options=options)
+
+    def export_csv(
+        self,
+        *,
+        sort: ViewSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Export the records of list() as CSV with a header row.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export_csv("/views", query={"sort": sort}, options=options)
+
+    def create(
+        self,
+        *,
+        name: str,
+        columns: Sequence[ViewColumn] | None | NotGiven = NOT_GIVEN,
+        position: int | NotGiven = NOT_GIVEN,
+        query: str | NotGiven = NOT_GIVEN,
+        sort: ViewCreateSort | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> View:
+        """Create a shared view.
+
+        A key without the permission settings.read gets only id and object of the record.
+
+        Needs the permission settings.update.
+
+        Args:
+            columns: What the dashboard shows beside customer and subject, in order; each at
+                most once. By default all but created.
+            position: Order in the dashboard, from 1; the others move. By default a view is
+                the last.
+            query: As q of listTickets, and with assignee:me, which is each reader. Empty: all
+                tickets.
+            sort: Defaults to -updated_at. By due_at a view has only tickets whose SLA targets
+                run.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            View,
+            "POST",
+            "/views",
+            body={
+                "columns": columns,
+                "name": name,
+                "position": position,
+                "query": query,
+                "sort": sort,
+            },
+            headers={"Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    @overload
+    def get(self, id: str, *, options: CallOptions | None = None) -> View:
+        """Get a shared view."""
+
+    @overload
+    def get(
+        self,
+        id: str,
+        *,
+        if_none_match: str,
+        options: CallOptions | None = None,
+    ) -> View | None:
+        """Get a shared view. Or return None, while it has the ETag."""
+
+    def get(
+        self,
+        id: str,
+        *,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> View | None:
+        """Get a shared view.
+
+        List its tickets with `view` of listTickets.
+
+        Needs the permission tickets.read.
+
+        Args:
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.changed(
+            View,
+            f"/views/{segment(id)}",
+            headers={"If-None-Match": if_none_match},
+            options=options,
+        )
+
+    def update(
+        self,
+        id: str,
+        *,
+        columns: Sequence[ViewColumn] | None | NotGiven = NOT_GIVEN,
+        name: str | NotGiven = NOT_GIVEN,
+        position: int | NotGiven = NOT_GIVEN,
+        query: str | NotGiven = NOT_GIVEN,
+        sort: ViewCreateSort | NotGiven = NOT_GIVEN,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> View:
+        """Change a shared view.
+
+        Absent fields stay unchanged.
+
+        A key without the permission settings.read gets only id and object of the record.
+
+        The body may repeat read-only members with their stored values.
+
+        Needs the permission settings.update.
+
+        Args:
+            columns: What the dashboard shows beside customer and subject, in order; each at
+                most once. By default all but created.
+            position: Order in the dashboard, from 1; the others move. By default a view is
+                the last.
+            query: As q of listTickets, and with assignee:me, which is each reader. Empty: all
+                tickets.
+            sort: Defaults to -updated_at. By due_at a view has only tickets whose SLA targets
+                run.
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            View,
+            "PUT",
+            f"/views/{segment(id)}",
+            body={
+                "columns": columns,
+                "name": name,
+                "position": position,
+                "query": query,
+                "sort": sort,
+            },
+            headers={"If-Match": if_match, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def delete(
+        self,
+        id: str,
+        *,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> None:
+        """Delete a shared view.
+
+        Its tickets stay.
+
+        Needs the permission settings.update.
+
+        Args:
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.nothing(
+            "DELETE",
+            f"/views/{segment(id)}",
+            headers={"If-Match": if_match, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def modify(
+        self,
+        id: str,
+        change: Callable[[View], ViewUpdate | None],
+        *,
+        options: CallOptions | None = None,
+    ) -> View:
+        """Get a record and update it with the changes that change returns.
+
+        If it was changed in between, both are repeated, four times at most. Without changes
+        it is not updated.
+        """
+
+        def get() -> View:
+            return self._core.record(View, "GET", f"/views/{segment(id)}", options=options)
+
+        def update(changes: ViewUpdate, etag: str) -> View:
+            return self._core.record(
+                View,
+                "PUT",
+                f"/views/{segment(id)}",
+                body=changes,
+                headers={"If-Match": etag},
+                options=options,
+            )
+
+        return self._core.modify(get, change, update)
+
+
 class MessagesResource:
     """Messages and conversations of a ticket, replies to customers, notes, and files."""
 
@@ -631,6 +1024,80 @@ class MessagesResource:
         return self._core.download(
             f"/attachments/{segment(id)}",
             headers={"If-None-Match": if_none_match},
+            options=options,
+        )
+
+    @overload
+    def get_reply(
+        self,
+        id: str,
+        *,
+        expand: AnyOf[MessageExpand] | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Message:
+        """Read a reply."""
+
+    @overload
+    def get_reply(
+        self,
+        id: str,
+        *,
+        if_none_match: str,
+        expand: AnyOf[MessageExpand] | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Message | None:
+        """Read a reply. Or return None, while it has the ETag."""
+
+    def get_reply(
+        self,
+        id: str,
+        *,
+        expand: AnyOf[MessageExpand] | NotGiven = NOT_GIVEN,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Message | None:
+        """Read a reply.
+
+        An outbound message, pending or not, without the id of its ticket, which merges
+        change.
+
+        Needs the permission messages.read.
+
+        Args:
+            expand: Records to have besides their ids.
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.changed(
+            Message,
+            f"/messages/{segment(id)}",
+            query={"expand[]": any_of(expand)},
+            headers={"If-None-Match": if_none_match},
+            options=options,
+        )
+
+    def delete(
+        self,
+        id: str,
+        *,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> None:
+        """Undo a pending reply.
+
+        Deletes a reply whose delivery is scheduled, held, or failed at its time. Nothing is
+        sent. A message that has left is refused with invalid_transition.
+
+        Needs the permission messages.create.
+
+        Args:
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.nothing(
+            "DELETE",
+            f"/messages/{segment(id)}",
+            headers={"If-Match": if_match, "Idempotency-Key": idempotency_key},
             options=options,
         )
 
@@ -833,6 +1300,7 @@ class MessagesResource:
         force: bool | NotGiven = NOT_GIVEN,
         html: str | None | NotGiven = NOT_GIVEN,
         seen_message_id: str | None | NotGiven = NOT_GIVEN,
+        send_at: datetime | None | NotGiven = NOT_GIVEN,
         to: str | None | NotGiven = NOT_GIVEN,
         idempotency_key: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
@@ -859,6 +1327,10 @@ class MessagesResource:
             seen_message_id: For a reply: the newest message of the ticket that its author has
                 seen. If a member or another API key has replied since, the reply is refused
                 with crossed_reply.
+            send_at: When a reply leaves, at most a year ahead. Until then its delivery is
+                scheduled, it has no event, and deleting it undoes it. If a member or another
+                API key replies before, it is not sent and its delivery is failed, unless it
+                has no seen_message_id or force is set.
             to: Recipient of a reply by mail. Set it to accept the address requested by
                 recipient_changed of an earlier message, for all later replies.
             idempotency_key: Replaces the random key that makes retries safe.
@@ -875,6 +1347,7 @@ class MessagesResource:
                 "html": html,
                 "kind": kind,
                 "seen_message_id": seen_message_id,
+                "send_at": send_at,
                 "text": text,
                 "to": to,
             },
@@ -930,6 +1403,34 @@ class MessagesResource:
             f"/tickets/{segment(id)}/messages/{segment(message_id)}",
             query={"expand[]": any_of(expand)},
             headers={"If-None-Match": if_none_match},
+            options=options,
+        )
+
+    def list_pending(
+        self,
+        id: str,
+        *,
+        limit: int | NotGiven = NOT_GIVEN,
+        cursor: str | NotGiven = NOT_GIVEN,
+        sort: EventSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Page[Message]:
+        """List a ticket's pending replies.
+
+        Replies that are scheduled or held, and those that could not be sent at their time.
+        They become messages of the ticket, with the same ids, when they leave.
+
+        Needs the permission messages.read.
+
+        Args:
+            limit: How many records a page has.
+            cursor: The next_cursor of the page before.
+            sort: The order; with - the largest first.
+        """
+        return self._core.page(
+            Message,
+            f"/tickets/{segment(id)}/pending-messages",
+            query={"limit": limit, "cursor": cursor, "sort": sort},
             options=options,
         )
 
@@ -1263,6 +1764,353 @@ class CustomersResource:
                 Customer,
                 "PUT",
                 f"/customers/{segment(id)}",
+                body=changes,
+                headers={"If-Match": etag},
+                options=options,
+            )
+
+        return self._core.modify(get, change, update)
+
+
+class SearchResource:
+    """Records of all kinds by one text."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def search(
+        self,
+        *,
+        q: str,
+        types: AnyOf[SearchType] | NotGiven = NOT_GIVEN,
+        limit: int | NotGiven = NOT_GIVEN,
+        cursor: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Page[SearchResult]:
+        """Search records of all kinds.
+
+        At most ten results of each type, the likeliest first. Messages are found in the ten
+        newest matching tickets; orders by their number, vehicles by code, device or external
+        id, rides by id or external id. Types that the key may not read are left out; orders,
+        vehicles and rides need customers.read.
+
+        Needs the permission tickets.read.
+
+        Args:
+            q: Words and filters as in the list of tickets; `#6` for a number; names,
+                addresses and phone numbers in any form.
+            types: Only records with one of these.
+            limit: How many records a page has.
+            cursor: The next_cursor of the page before.
+        """
+        return self._core.page(
+            SearchResult,
+            "/search",
+            query={"q": q, "types": any_of(types), "limit": limit, "cursor": cursor},
+            options=options,
+        )
+
+
+class MacrosResource:
+    """Saved replies with changes of tickets."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def list(
+        self,
+        *,
+        limit: int | NotGiven = NOT_GIVEN,
+        cursor: str | NotGiven = NOT_GIVEN,
+        sort: EventSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Page[Macro]:
+        """List macros.
+
+        The macros that members share; their private ones are not in the API. An organization
+        has at most 500.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
+        Needs the permission tickets.read.
+
+        Args:
+            limit: How many records a page has.
+            cursor: The next_cursor of the page before.
+            sort: The order; with - the largest first.
+        """
+        return self._core.page(
+            Macro,
+            "/macros",
+            query={"limit": limit, "cursor": cursor, "sort": sort},
+            options=options,
+        )
+
+    def export(
+        self,
+        *,
+        sort: EventSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Export[Macro]:
+        """Export the records of list() one by one, from one consistent snapshot.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export(Macro, "/macros", query={"sort": sort}, options=options)
+
+    def export_csv(
+        self,
+        *,
+        sort: EventSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Export the records of list() as CSV with a header row.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export_csv("/macros", query={"sort": sort}, options=options)
+
+    def create(
+        self,
+        *,
+        name: str,
+        add_tags: Sequence[str] | None | NotGiven = NOT_GIVEN,
+        assignee: str | None | NotGiven = NOT_GIVEN,
+        note: str | None | NotGiven = NOT_GIVEN,
+        priority: TicketPriority | None | NotGiven = NOT_GIVEN,
+        remove_tags: Sequence[str] | None | NotGiven = NOT_GIVEN,
+        status: TicketStatus | None | NotGiven = NOT_GIVEN,
+        text: str | None | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Macro:
+        """Create a macro.
+
+        For all members. It needs a text, a note, or a change of the ticket.
+
+        A key without the permission settings.read gets only id and object of the record.
+
+        Needs the permission settings.update.
+
+        Args:
+            name: Unique, regardless of case.
+            assignee: The id of a member; me: the member who applies the macro; none:
+                unassign; null: unchanged.
+            note: Text of an internal note, with the same variables.
+            priority: New priority; null: unchanged.
+            status: New status of the ticket; null: unchanged.
+            text: Text of the reply, with variables: `{{customer.name}}`,
+                `{{customer.first_name}}`, `{{customer.email}}`, `{{ticket.number}}`,
+                `{{ticket.subject}}`, `{{agent.name}}`, `{{agent.first_name}}`,
+                `{{organization.name}}`. `{{customer.first_name|there}}` has a fallback.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Macro,
+            "POST",
+            "/macros",
+            body={
+                "add_tags": add_tags,
+                "assignee": assignee,
+                "name": name,
+                "note": note,
+                "priority": priority,
+                "remove_tags": remove_tags,
+                "status": status,
+                "text": text,
+            },
+            headers={"Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    @overload
+    def get(self, id: str, *, options: CallOptions | None = None) -> Macro:
+        """Get a macro."""
+
+    @overload
+    def get(
+        self,
+        id: str,
+        *,
+        if_none_match: str,
+        options: CallOptions | None = None,
+    ) -> Macro | None:
+        """Get a macro. Or return None, while it has the ETag."""
+
+    def get(
+        self,
+        id: str,
+        *,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Macro | None:
+        """Get a macro.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
+        Needs the permission tickets.read.
+
+        Args:
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.changed(
+            Macro,
+            f"/macros/{segment(id)}",
+            headers={"If-None-Match": if_none_match},
+            options=options,
+        )
+
+    def update(
+        self,
+        id: str,
+        *,
+        add_tags: Sequence[str] | None | NotGiven = NOT_GIVEN,
+        assignee: str | None | NotGiven = NOT_GIVEN,
+        name: str | NotGiven = NOT_GIVEN,
+        note: str | None | NotGiven = NOT_GIVEN,
+        priority: TicketPriority | None | NotGiven = NOT_GIVEN,
+        remove_tags: Sequence[str] | None | NotGiven = NOT_GIVEN,
+        status: TicketStatus | None | NotGiven = NOT_GIVEN,
+        text: str | None | NotGiven = NOT_GIVEN,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Macro:
+        """Change a macro.
+
+        Absent fields stay unchanged; null clears a field.
+
+        A key without the permission settings.read gets only id and object of the record.
+
+        The body may repeat read-only members with their stored values.
+
+        Needs the permission settings.update.
+
+        Args:
+            assignee: The id of a member; me: the member who applies the macro; none:
+                unassign; null: unchanged.
+            name: Unique, regardless of case.
+            note: Text of an internal note, with the same variables.
+            priority: New priority; null: unchanged.
+            status: New status of the ticket; null: unchanged.
+            text: Text of the reply, with variables: `{{customer.name}}`,
+                `{{customer.first_name}}`, `{{customer.email}}`, `{{ticket.number}}`,
+                `{{ticket.subject}}`, `{{agent.name}}`, `{{agent.first_name}}`,
+                `{{organization.name}}`. `{{customer.first_name|there}}` has a fallback.
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Macro,
+            "PUT",
+            f"/macros/{segment(id)}",
+            body={
+                "add_tags": add_tags,
+                "assignee": assignee,
+                "name": name,
+                "note": note,
+                "priority": priority,
+                "remove_tags": remove_tags,
+                "status": status,
+                "text": text,
+            },
+            headers={"If-Match": if_match, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def delete(
+        self,
+        id: str,
+        *,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> None:
+        """Delete a macro.
+
+        Needs the permission settings.update.
+
+        Args:
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.nothing(
+            "DELETE",
+            f"/macros/{segment(id)}",
+            headers={"If-Match": if_match, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def apply(
+        self,
+        id: str,
+        *,
+        ticket_id: str,
+        agent_id: str | None | NotGiven = NOT_GIVEN,
+        conversation_id: str | None | NotGiven = NOT_GIVEN,
+        preview: bool | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> MacroApplication:
+        """Apply a macro to a ticket.
+
+        Sends the reply, adds the note and changes the ticket, all or nothing, and counts the
+        use. A reply or a note needs the permission messages.create, too.
+
+        A variable without a value and a fallback refuses it with `invalid_transition`; a
+        preview lists such variables in `missing`. Each change emits its event, as in
+        updateTicket and createMessage.
+
+        A key without the permission tickets.read gets only id and object of the record.
+
+        Needs the permission tickets.update.
+
+        Args:
+            agent_id: The member of the variables `{{agent.…}}` and of the assignee me.
+                Without it the variables have no value. The author of the messages is the API
+                key in any case.
+            conversation_id: The conversation of the reply; defaults to the one in which the
+                customer wrote last.
+            preview: true: change nothing, send nothing, and return what would be done.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            MacroApplication,
+            "POST",
+            f"/macros/{segment(id)}/apply",
+            body={
+                "agent_id": agent_id,
+                "conversation_id": conversation_id,
+                "preview": preview,
+                "ticket_id": ticket_id,
+            },
+            headers={"Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def modify(
+        self,
+        id: str,
+        change: Callable[[Macro], MacroUpdate | None],
+        *,
+        options: CallOptions | None = None,
+    ) -> Macro:
+        """Get a record and update it with the changes that change returns.
+
+        If it was changed in between, both are repeated, four times at most. Without changes
+        it is not updated.
+        """
+
+        def get() -> Macro:
+            return self._core.record(Macro, "GET", f"/macros/{segment(id)}", options=options)
+
+        def update(changes: MacroUpdate, etag: str) -> Macro:
+            return self._core.record(
+                Macro,
+                "PUT",
+                f"/macros/{segment(id)}",
                 body=changes,
                 headers={"If-Match": etag},
                 options=options,

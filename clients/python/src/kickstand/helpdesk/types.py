@@ -80,6 +80,11 @@ __all__ = [
     "InboundEvent",
     "InboundEventRaw",
     "InboundEventState",
+    "Macro",
+    "MacroApplication",
+    "MacroApply",
+    "MacroCreate",
+    "MacroUpdate",
     "Member",
     "MemberRole",
     "Message",
@@ -104,11 +109,17 @@ __all__ = [
     "RequestKey",
     "RequestRefusedBy",
     "RequestRefusedByRule",
+    "SearchResult",
+    "SearchType",
     "SettingsSort",
     "SlaPolicy",
     "SlaPolicyUpdate",
     "Ticket",
     "TicketAssignee",
+    "TicketChange",
+    "TicketChangeActor",
+    "TicketChangeActorType",
+    "TicketChangeSurface",
     "TicketCreate",
     "TicketCustomer",
     "TicketCustomerInput",
@@ -121,6 +132,14 @@ __all__ = [
     "TicketSplit",
     "TicketStatus",
     "TicketUpdate",
+    "TimelineAction",
+    "TimelineSort",
+    "View",
+    "ViewColumn",
+    "ViewCreate",
+    "ViewCreateSort",
+    "ViewSort",
+    "ViewUpdate",
     "Webhook",
     "WebhookCreate",
     "WebhookEvent",
@@ -211,7 +230,10 @@ RequestRefusedByRule = Literal[
     "revoked",
     "expired",
 ]
+SearchType = Literal["ticket", "customer", "message", "order", "vehicle", "ride"]
 SettingsSort = Literal["priority", "-priority"]
+TicketChangeActorType = Literal["user", "key", "customer", "system"]
+TicketChangeSurface = Literal["web", "rest", "rpc", "mcp", "cli", "inbound", "system"]
 TicketPriority = Literal["low", "normal", "high", "urgent"]
 TicketSlaMetric = Literal["first_response", "resolution"]
 TicketSort = Literal[
@@ -225,6 +247,38 @@ TicketSort = Literal[
     "-number",
 ]
 TicketStatus = Literal["open", "pending", "on_hold", "resolved", "closed"]
+TimelineAction = Literal[
+    "ticket.created",
+    "ticket.updated",
+    "ticket.merged",
+    "ticket.unmerged",
+    "ticket.split",
+    "sla.breached",
+]
+TimelineSort = Literal["at", "-at"]
+ViewColumn = Literal[
+    "status",
+    "priority",
+    "due",
+    "tags",
+    "assignee",
+    "channel",
+    "created",
+    "updated",
+]
+ViewCreateSort = Literal[
+    "created_at",
+    "-created_at",
+    "updated_at",
+    "-updated_at",
+    "priority",
+    "-priority",
+    "number",
+    "-number",
+    "due_at",
+    "-due_at",
+]
+ViewSort = Literal["position", "-position"]
 WebhookEvent = Literal[
     "ticket.created",
     "ticket.updated",
@@ -962,6 +1016,123 @@ class InboundEventRaw(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Macro(Record):
+    """A saved reply, with a note and changes of the ticket that are made when it is sent."""
+
+    add_tags: list[str]
+    assignee: str | None
+    """The id of a member; me: the member who applies the macro; none: unassign; null: unchanged."""
+    created_at: datetime
+    id: str
+    name: str
+    """Unique, regardless of case."""
+    note: str | None
+    """Text of an internal note, with the same variables."""
+    object: Literal["macro"]
+    priority: TicketPriority | None
+    """New priority; null: unchanged."""
+    remove_tags: list[str]
+    status: TicketStatus | None
+    """New status of the ticket; null: unchanged."""
+    text: str | None
+    """Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
+    `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
+    `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+    fallback.
+    """
+    updated_at: datetime
+    used_at: datetime | None
+    """When it was last applied."""
+    uses: int
+    """How often it was applied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MacroApplication(Record):
+    """The effects of a macro on a ticket."""
+
+    changes: dict[str, EventChange]
+    """The fields of the ticket that differ afterwards: status, priority, assignee_id and tags."""
+    macro_id: str
+    message_id: str | None
+    """The message of the reply; null: none was sent."""
+    missing: list[str]
+    """The variables without a value and a fallback. In a preview they stand in the texts as they
+    are written; otherwise the request is refused.
+    """
+    note: str | None
+    """The note, likewise."""
+    note_id: str | None
+    """The message of the note; null: none was added."""
+    object: Literal["macro.application"]
+    preview: bool
+    """Whether nothing was done."""
+    text: str | None
+    """The reply, with the values of variables; null: none."""
+    ticket_id: str
+
+
+class MacroApply(TypedDict, total=False):
+    """The members of a macro apply."""
+
+    agent_id: str | None
+    """The member of the variables `{{agent.…}}` and of the assignee me. Without it the variables
+    have no value. The author of the messages is the API key in any case.
+    """
+    conversation_id: str | None
+    """The conversation of the reply; defaults to the one in which the customer wrote last."""
+    preview: bool
+    """true: change nothing, send nothing, and return what would be done."""
+    ticket_id: Required[str]
+
+
+class MacroCreate(TypedDict, total=False):
+    """A saved reply, with a note and changes of the ticket that are made when it is sent."""
+
+    add_tags: Sequence[str] | None
+    assignee: str | None
+    """The id of a member; me: the member who applies the macro; none: unassign; null: unchanged."""
+    name: Required[str]
+    """Unique, regardless of case."""
+    note: str | None
+    """Text of an internal note, with the same variables."""
+    priority: TicketPriority | None
+    """New priority; null: unchanged."""
+    remove_tags: Sequence[str] | None
+    status: TicketStatus | None
+    """New status of the ticket; null: unchanged."""
+    text: str | None
+    """Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
+    `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
+    `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+    fallback.
+    """
+
+
+class MacroUpdate(TypedDict, total=False):
+    """A saved reply, with a note and changes of the ticket that are made when it is sent."""
+
+    add_tags: Sequence[str] | None
+    assignee: str | None
+    """The id of a member; me: the member who applies the macro; none: unassign; null: unchanged."""
+    name: str
+    """Unique, regardless of case."""
+    note: str | None
+    """Text of an internal note, with the same variables."""
+    priority: TicketPriority | None
+    """New priority; null: unchanged."""
+    remove_tags: Sequence[str] | None
+    status: TicketStatus | None
+    """New status of the ticket; null: unchanged."""
+    text: str | None
+    """Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
+    `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
+    `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+    fallback.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Member(Record):
     """A user of the organization, to whom tickets can be assigned."""
 
@@ -1020,6 +1191,11 @@ class Message(Record):
     """
     redacted: bool
     """The customer was deleted, and with it the content."""
+    send_at: datetime | None
+    """When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no
+    event, and deleting it undoes it. If a member or another API key replies before, it is not
+    sent and its delivery is failed, unless it has no seen_message_id or force is set.
+    """
     sent_at: datetime | None
     """By the sender's clock; for an outbound message, when the provider accepted it."""
     stripped_text: str | None
@@ -1117,6 +1293,11 @@ class MessageCreate(TypedDict, total=False):
     """For a reply: the newest message of the ticket that its author has seen. If a member or
     another API key has replied since, the reply is refused with crossed_reply.
     """
+    send_at: datetime | None
+    """When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no
+    event, and deleting it undoes it. If a member or another API key replies before, it is not
+    sent and its delivery is failed, unless it has no seen_message_id or force is set.
+    """
     text: Required[str | None]
     to: str | None
     """Recipient of a reply by mail. Set it to accept the address requested by recipient_changed
@@ -1130,7 +1311,9 @@ class MessageDelivery(Record):
 
     error: str | None
     state: str
-    """queued, sent, delivered, read or failed."""
+    """scheduled, held, queued, sent, delivered, read or failed. A scheduled reply leaves at
+    send_at; a held one waits until its author can no longer undo it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1214,6 +1397,25 @@ class RequestRefusedBy(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult(Record):
+    """A record that matches a search."""
+
+    highlight: str | None
+    """Where it matches, as HTML: matching words are in mark elements, everything else is
+    escaped.
+    """
+    id: str
+    """Id of the record; of an order, the shop's."""
+    object: Literal["search_result"]
+    score: float
+    """From 0 to 1: 1 for an identifier, less for words."""
+    title: str
+    type: SearchType
+    url: str | None
+    """URL of its page in the dashboard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlaPolicy(Record):
     """The SLA targets of one priority. They apply to tickets created, or changed to the
     priority, from then on.
@@ -1283,6 +1485,11 @@ class Ticket(Record):
     resolved_at: datetime | None
     sla: list[TicketSla]
     """SLA targets and their states."""
+    snoozed_until: str | None
+    """When a ticket that is pending or on hold opens again: a time, or reply for the customer's
+    next message, which opens it in any case. Setting it puts an open ticket on hold, or makes
+    it pending for reply. null opens a snoozed ticket.
+    """
     status: TicketStatus
     """A new ticket is open."""
     subject: str
@@ -1300,6 +1507,44 @@ class TicketAssignee(Record):
     id: str
     name: str | None
     """null after they have left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketChange(Record):
+    """A change of a ticket, or its creation."""
+
+    action: TimelineAction
+    actor: TicketChangeActor
+    """The member, API key or customer that made the change; system for rules, such as closing
+    after a time.
+    """
+    at: datetime
+    changes: dict[str, EventChange]
+    """By field, as in the event ticket.updated: among others subject, status, snoozed_until,
+    priority, assignee, tags, external_id, metadata, merged_into_id, merged_ticket_id and
+    split_ticket_id. A breach of an SLA target is by its metric. Values that were erased are
+    null.
+    """
+    number: int
+    """In the order of the ticket's changes, from 1; its creation has 0."""
+    object: Literal["ticket_change"]
+    surface: TicketChangeSurface
+    """Where the change was made: web is the dashboard, rest this API, rpc the tRPC procedures,
+    mcp the tools for assistants, cli a command on the server, inbound a message of a channel,
+    and system a rule.
+    """
+    ticket_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketChangeActor(Record):
+    """The ticket change actor."""
+
+    id: str | None
+    """null for the system."""
+    name: str | None
+    """The present name; null after a member has left."""
+    type: TicketChangeActorType
 
 
 class TicketCreate(TypedDict, total=False):
@@ -1405,10 +1650,69 @@ class TicketUpdate(TypedDict, total=False):
     metadata: Mapping[str, str | None] | None
     priority: TicketPriority
     """Defaults to normal."""
+    snoozed_until: str | None
+    """When a ticket that is pending or on hold opens again: a time, or reply for the customer's
+    next message, which opens it in any case. Setting it puts an open ticket on hold, or makes
+    it pending for reply. null opens a snoozed ticket.
+    """
     status: TicketStatus
     """A new ticket is open."""
     subject: str
     tags: Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View(Record):
+    """A saved list of tickets, shared with all members."""
+
+    columns: list[ViewColumn]
+    """What the dashboard shows beside customer and subject, in order; each at most once. By
+    default all but created.
+    """
+    created_at: datetime
+    id: str
+    name: str
+    object: Literal["view"]
+    position: int
+    """Order in the dashboard, from 1; the others move. By default a view is the last."""
+    query: str
+    """As q of listTickets, and with assignee:me, which is each reader. Empty: all tickets."""
+    sort: ViewCreateSort
+    """Defaults to -updated_at. By due_at a view has only tickets whose SLA targets run."""
+    updated_at: datetime
+    """Of its last own change."""
+
+
+class ViewCreate(TypedDict, total=False):
+    """A saved list of tickets, shared with all members."""
+
+    columns: Sequence[ViewColumn] | None
+    """What the dashboard shows beside customer and subject, in order; each at most once. By
+    default all but created.
+    """
+    name: Required[str]
+    position: int
+    """Order in the dashboard, from 1; the others move. By default a view is the last."""
+    query: str
+    """As q of listTickets, and with assignee:me, which is each reader. Empty: all tickets."""
+    sort: ViewCreateSort
+    """Defaults to -updated_at. By due_at a view has only tickets whose SLA targets run."""
+
+
+class ViewUpdate(TypedDict, total=False):
+    """A saved list of tickets, shared with all members."""
+
+    columns: Sequence[ViewColumn] | None
+    """What the dashboard shows beside customer and subject, in order; each at most once. By
+    default all but created.
+    """
+    name: str
+    position: int
+    """Order in the dashboard, from 1; the others move. By default a view is the last."""
+    query: str
+    """As q of listTickets, and with assignee:me, which is each reader. Empty: all tickets."""
+    sort: ViewCreateSort
+    """Defaults to -updated_at. By due_at a view has only tickets whose SLA targets run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

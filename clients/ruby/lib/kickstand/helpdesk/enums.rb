@@ -283,11 +283,46 @@ module Kickstand
   end
 
   # The values that this version knows; a newer server may have others.
+  module SearchType
+    TICKET = "ticket"
+    CUSTOMER = "customer"
+    MESSAGE = "message"
+    ORDER = "order"
+    VEHICLE = "vehicle"
+    RIDE = "ride"
+
+    VALUES = [TICKET, CUSTOMER, MESSAGE, ORDER, VEHICLE, RIDE].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
   module SettingsSort
     PRIORITY = "priority"
     PRIORITY_DESCENDING = "-priority"
 
     VALUES = [PRIORITY, PRIORITY_DESCENDING].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module TicketChangeActorType
+    USER = "user"
+    KEY = "key"
+    CUSTOMER = "customer"
+    SYSTEM = "system"
+
+    VALUES = [USER, KEY, CUSTOMER, SYSTEM].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module TicketChangeSurface
+    WEB = "web"
+    REST = "rest"
+    RPC = "rpc"
+    MCP = "mcp"
+    CLI = "cli"
+    INBOUND = "inbound"
+    SYSTEM = "system"
+
+    VALUES = [WEB, REST, RPC, MCP, CLI, INBOUND, SYSTEM].freeze
   end
 
   # The values that this version knows; a newer server may have others.
@@ -334,6 +369,67 @@ module Kickstand
     CLOSED = "closed"
 
     VALUES = [OPEN, PENDING, ON_HOLD, RESOLVED, CLOSED].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module TimelineAction
+    TICKET_CREATED = "ticket.created"
+    TICKET_UPDATED = "ticket.updated"
+    TICKET_MERGED = "ticket.merged"
+    TICKET_UNMERGED = "ticket.unmerged"
+    TICKET_SPLIT = "ticket.split"
+    SLA_BREACHED = "sla.breached"
+
+    VALUES = [TICKET_CREATED, TICKET_UPDATED, TICKET_MERGED, TICKET_UNMERGED, TICKET_SPLIT, SLA_BREACHED].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module TimelineSort
+    AT = "at"
+    AT_DESCENDING = "-at"
+
+    VALUES = [AT, AT_DESCENDING].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module ViewColumn
+    STATUS = "status"
+    PRIORITY = "priority"
+    DUE = "due"
+    TAGS = "tags"
+    ASSIGNEE = "assignee"
+    CHANNEL = "channel"
+    CREATED = "created"
+    UPDATED = "updated"
+
+    VALUES = [STATUS, PRIORITY, DUE, TAGS, ASSIGNEE, CHANNEL, CREATED, UPDATED].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module ViewCreateSort
+    CREATED_AT = "created_at"
+    CREATED_AT_DESCENDING = "-created_at"
+    UPDATED_AT = "updated_at"
+    UPDATED_AT_DESCENDING = "-updated_at"
+    PRIORITY = "priority"
+    PRIORITY_DESCENDING = "-priority"
+    NUMBER = "number"
+    NUMBER_DESCENDING = "-number"
+    DUE_AT = "due_at"
+    DUE_AT_DESCENDING = "-due_at"
+
+    VALUES = [
+      CREATED_AT, CREATED_AT_DESCENDING, UPDATED_AT, UPDATED_AT_DESCENDING, PRIORITY, PRIORITY_DESCENDING, NUMBER,
+      NUMBER_DESCENDING, DUE_AT, DUE_AT_DESCENDING
+    ].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module ViewSort
+    POSITION = "position"
+    POSITION_DESCENDING = "-position"
+
+    VALUES = [POSITION, POSITION_DESCENDING].freeze
   end
 
   # The values that this version knows; a newer server may have others.

@@ -21,6 +21,35 @@ module Kickstand
         download("/attachments/#{segment(id)}", "*/*", options: request_options)
       end
 
+      # Read a reply.
+      #
+      # An outbound message, pending or not, without the id of its ticket, which merges change.
+      #
+      # Permission: messages.read.
+      #
+      # @param id [String] Id of a record of the list messages.
+      # @param expand [Array<String>] Records that are included whole: ticket.
+      # @param request_options [RequestOptions, Hash]
+      # @return [Message, nil] nil while the record has the ETag if_none_match
+      def get_reply(id, expand: nil, request_options: {})
+        query = { "expand[]" => expand }
+        call("GET", "/messages/#{segment(id)}", Message, query:, options: request_options)
+      end
+
+      # Undo a pending reply.
+      #
+      # Deletes a reply whose delivery is scheduled, held, or failed at its time. Nothing is sent. A message that has
+      # left is refused with invalid_transition.
+      #
+      # Permission: messages.create.
+      #
+      # @param id [String] Id of a record of the list messages.
+      # @param request_options [RequestOptions, Hash]
+      # @return [nil]
+      def delete(id, request_options: {})
+        call("DELETE", "/messages/#{segment(id)}", options: request_options)
+      end
+
       # List a ticket's conversations.
       #
       # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
@@ -138,15 +167,18 @@ module Kickstand
       # @param html [String, nil] Sanitized. If text is empty, it is derived from the HTML.
       # @param seen_message_id [String, nil] For a reply: the newest message of the ticket that its author has seen. If
       #   a member or another API key has replied since, the reply is refused with crossed_reply.
+      # @param send_at [Time, String, nil] When a reply leaves, at most a year ahead. Until then its delivery is
+      #   scheduled, it has no event, and deleting it undoes it. If a member or another API key replies before, it is
+      #   not sent and its delivery is failed, unless it has no seen_message_id or force is set.
       # @param to [String, nil] Recipient of a reply by mail. Set it to accept the address requested by
       #   recipient_changed of an earlier message, for all later replies.
       # @param request_options [RequestOptions, Hash]
       # @return [Message]
       def create(
         id, kind:, text:, attachments: OMIT, cc: OMIT, conversation_id: OMIT, force: OMIT, html: OMIT,
-        seen_message_id: OMIT, to: OMIT, request_options: {}
+        seen_message_id: OMIT, send_at: OMIT, to: OMIT, request_options: {}
       )
-        body = { kind:, text:, attachments:, cc:, conversation_id:, force:, html:, seen_message_id:, to: }
+        body = { kind:, text:, attachments:, cc:, conversation_id:, force:, html:, seen_message_id:, send_at:, to: }
         call("POST", "/tickets/#{segment(id)}/messages", Message, body:, options: request_options)
       end
 
@@ -168,6 +200,26 @@ module Kickstand
         )
       end
 
+      # List a ticket's pending replies.
+      #
+      # Replies that are scheduled or held, and those that could not be sent at their time. They become messages of the
+      # ticket, with the same ids, when they leave.
+      #
+      # Permission: messages.read.
+      #
+      # @param id [String] Id of a record of the list tickets.
+      # @param limit [Integer] How many records a page has.
+      # @param cursor [String] The next_cursor of the page before.
+      # @param request_options [RequestOptions, Hash]
+      # @option filters [String] :sort The order; with - the largest first. One of {EventSort}.
+      # @return [Page<Message>]
+      def list_pending(id, limit: nil, cursor: nil, request_options: {}, **filters)
+        list_page(
+          "/tickets/#{segment(id)}/pending-messages", Message, query: list_pending_filters(**filters), limit:, cursor:,
+          options: request_options
+        )
+      end
+
       private
 
       def list_conversations_filters(sort: nil)
@@ -183,6 +235,10 @@ module Kickstand
           "created_at[gt]" => created_at_gt, "created_at[lte]" => created_at_lte, "created_at[lt]" => created_at_lt,
           "sort" => sort, "expand[]" => expand
         }
+      end
+
+      def list_pending_filters(sort: nil)
+        { "sort" => sort }
       end
     end
   end

@@ -832,6 +832,66 @@ module Kickstand
     member :url
   end
 
+  # A saved reply, with a note and changes of the ticket that are made when it is sent.
+  class Macro < Record
+    # @return [Array<String>]
+    member :add_tags
+    # @return [String, nil] The id of a member; me: the member who applies the macro; none: unassign; null: unchanged.
+    member :assignee
+    # @return [Time]
+    member :created_at, Type::TIME
+    # @return [String]
+    member :id
+    # @return [String] Unique, regardless of case.
+    member :name
+    # @return [String, nil] Text of an internal note, with the same variables.
+    member :note
+    # @return [String]
+    member :object
+    # @return [String, nil] New priority; null: unchanged. One of {TicketPriority}.
+    member :priority
+    # @return [Array<String>]
+    member :remove_tags
+    # @return [String, nil] New status of the ticket; null: unchanged. One of {TicketStatus}.
+    member :status
+    # @return [String, nil] Text of the reply, with variables: `\{\{customer.name}}`, `\{\{customer.first_name}}`,
+    #   `\{\{customer.email}}`, `\{\{ticket.number}}`, `\{\{ticket.subject}}`, `\{\{agent.name}}`,
+    #   `\{\{agent.first_name}}`, `\{\{organization.name}}`. `\{\{customer.first_name|there}}` has a fallback.
+    member :text
+    # @return [Time]
+    member :updated_at, Type::TIME
+    # @return [Time, nil] When it was last applied.
+    member :used_at, Type::TIME
+    # @return [Integer] How often it was applied.
+    member :uses
+  end
+
+  # The effects of a macro on a ticket.
+  class MacroApplication < Record
+    # @return [Hash{String => EventChange}] The fields of the ticket that differ afterwards: status, priority,
+    #   assignee_id and tags.
+    member :changes, Type.map(Type.record(:EventChange))
+    # @return [String]
+    member :macro_id
+    # @return [String, nil] The message of the reply; null: none was sent.
+    member :message_id
+    # @return [Array<String>] The variables without a value and a fallback. In a preview they stand in the texts as they
+    #   are written; otherwise the request is refused.
+    member :missing
+    # @return [String, nil] The note, likewise.
+    member :note
+    # @return [String, nil] The message of the note; null: none was added.
+    member :note_id
+    # @return [String]
+    member :object
+    # @return [Boolean] Whether nothing was done.
+    member :preview
+    # @return [String, nil] The reply, with the values of variables; null: none.
+    member :text
+    # @return [String]
+    member :ticket_id
+  end
+
   # A user of the organization, to whom tickets can be assigned.
   class Member < Record
     # @return [Time]
@@ -896,6 +956,10 @@ module Kickstand
     member :recipient_changed, Type.record(:MessageRecipientChanged)
     # @return [Boolean] The customer was deleted, and with it the content.
     member :redacted
+    # @return [Time, nil] When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no
+    #   event, and deleting it undoes it. If a member or another API key replies before, it is not sent and its delivery
+    #   is failed, unless it has no seen_message_id or force is set.
+    member :send_at, Type::TIME
     # @return [Time, nil] By the sender's clock; for an outbound message, when the provider accepted it.
     member :sent_at, Type::TIME
     # @return [String, nil] The text without quoted mail, if that differs.
@@ -960,7 +1024,8 @@ module Kickstand
   class MessageDelivery < Record
     # @return [String, nil]
     member :error
-    # @return [String] queued, sent, delivered, read or failed.
+    # @return [String] scheduled, held, queued, sent, delivered, read or failed. A scheduled reply leaves at send_at; a
+    #   held one waits until its author can no longer undo it.
     member :state
   end
 
@@ -1025,6 +1090,24 @@ module Kickstand
     member :rule
   end
 
+  # A record that matches a search.
+  class SearchResult < Record
+    # @return [String, nil] Where it matches, as HTML: matching words are in mark elements, everything else is escaped.
+    member :highlight
+    # @return [String] Id of the record; of an order, the shop's.
+    member :id
+    # @return [String]
+    member :object
+    # @return [Float, Integer] From 0 to 1: 1 for an identifier, less for words.
+    member :score
+    # @return [String]
+    member :title
+    # @return [String] One of {SearchType}.
+    member :type
+    # @return [String, nil] URL of its page in the dashboard.
+    member :url
+  end
+
   # The SLA targets of one priority. They apply to tickets created, or changed to the priority, from then on.
   class SlaPolicy < Record
     # @return [BusinessHours, nil] The hours in which SLA targets run; null: always.
@@ -1085,6 +1168,10 @@ module Kickstand
     member :resolved_at, Type::TIME
     # @return [Array<TicketSla>] SLA targets and their states.
     member :sla, Type.list(Type.record(:TicketSla))
+    # @return [String, nil] When a ticket that is pending or on hold opens again: a time, or reply for the customer's
+    #   next message, which opens it in any case. Setting it puts an open ticket on hold, or makes it pending for reply.
+    #   null opens a snoozed ticket.
+    member :snoozed_until
     # @return [String] A new ticket is open. One of {TicketStatus}.
     member :status
     # @return [String]
@@ -1104,6 +1191,40 @@ module Kickstand
     member :id
     # @return [String, nil] null after they have left.
     member :name
+  end
+
+  # A change of a ticket, or its creation.
+  class TicketChange < Record
+    # @return [String] One of {TimelineAction}.
+    member :action
+    # @return [TicketChangeActor] The member, API key or customer that made the change; system for rules, such as
+    #   closing after a time.
+    member :actor, Type.record(:TicketChangeActor)
+    # @return [Time]
+    member :at, Type::TIME
+    # @return [Hash{String => EventChange}] By field, as in the event ticket.updated: among others subject, status,
+    #   snoozed_until, priority, assignee, tags, external_id, metadata, merged_into_id, merged_ticket_id and
+    #   split_ticket_id. A breach of an SLA target is by its metric. Values that were erased are null.
+    member :changes, Type.map(Type.record(:EventChange))
+    # @return [Integer] In the order of the ticket's changes, from 1; its creation has 0.
+    member :number
+    # @return [String]
+    member :object
+    # @return [String] Where the change was made: web is the dashboard, rest this API, rpc the tRPC procedures, mcp the
+    #   tools for assistants, cli a command on the server, inbound a message of a channel, and system a rule. One of
+    #   {TicketChangeSurface}.
+    member :surface
+    # @return [String]
+    member :ticket_id
+  end
+
+  class TicketChangeActor < Record
+    # @return [String, nil] null for the system.
+    member :id
+    # @return [String, nil] The present name; null after a member has left.
+    member :name
+    # @return [String] One of {TicketChangeActorType}.
+    member :type
   end
 
   # A ticket's customer; with expand[]=customer in full.
@@ -1153,6 +1274,30 @@ module Kickstand
     member :target_minutes
     # @return [Time, nil]
     member :warned_at, Type::TIME
+  end
+
+  # A saved list of tickets, shared with all members.
+  class View < Record
+    # @return [Array<String>] What the dashboard shows beside customer and subject, in order; each at most once. By
+    #   default all but created. Each one of {ViewColumn}.
+    member :columns
+    # @return [Time]
+    member :created_at, Type::TIME
+    # @return [String]
+    member :id
+    # @return [String]
+    member :name
+    # @return [String]
+    member :object
+    # @return [Integer] Order in the dashboard, from 1; the others move. By default a view is the last.
+    member :position
+    # @return [String] As q of listTickets, and with assignee:me, which is each reader. Empty: all tickets.
+    member :query
+    # @return [String] Defaults to -updated_at. By due_at a view has only tickets whose SLA targets run. One of
+    #   {ViewCreateSort}.
+    member :sort
+    # @return [Time] Of its last own change.
+    member :updated_at, Type::TIME
   end
 
   # A subscription: a URL and the events to post there.

@@ -23,6 +23,8 @@ module Kickstand
       #   tags, file names, external id and the customer's name, addresses and phone numbers together; `#6` for a
       #   number; and filters such as `status:open,pending`, `-channel:sms`, `assignee:none`, `tag:lock`,
       #   `customer:ana@example.com` or `created:>=2026-01-01`.
+      # @option filters [String] :view Id of a shared view: its query and, without sort, its order apply. A view with
+      #   assignee:me is refused, as a key is no member.
       # @option filters [Array<String>] :status Only records with one of these. Each one of {TicketStatus}.
       # @option filters [Array<String>] :priority Only records with one of these. Each one of {TicketPriority}.
       # @option filters [Array<String>] :assignee_id Ids of members; none for tickets without an assignee.
@@ -131,16 +133,19 @@ module Kickstand
       # @param external_id [String, nil] Your own id, unique among the organization's tickets.
       # @param metadata [Hash{String => String}, nil]
       # @param priority [String] Defaults to normal. One of {TicketPriority}.
+      # @param snoozed_until [String, nil] When a ticket that is pending or on hold opens again: a time, or reply for
+      #   the customer's next message, which opens it in any case. Setting it puts an open ticket on hold, or makes it
+      #   pending for reply. null opens a snoozed ticket.
       # @param status [String] A new ticket is open. One of {TicketStatus}.
       # @param subject [String]
       # @param tags [Array<String>, nil]
       # @param request_options [RequestOptions, Hash]
       # @return [Ticket]
       def update(
-        id, assignee_id: OMIT, external_id: OMIT, metadata: OMIT, priority: OMIT, status: OMIT, subject: OMIT,
-        tags: OMIT, request_options: {}
+        id, assignee_id: OMIT, external_id: OMIT, metadata: OMIT, priority: OMIT, snoozed_until: OMIT, status: OMIT,
+        subject: OMIT, tags: OMIT, request_options: {}
       )
-        body = { assignee_id:, external_id:, metadata:, priority:, status:, subject:, tags: }
+        body = { assignee_id:, external_id:, metadata:, priority:, snoozed_until:, status:, subject:, tags: }
         call("PUT", "/tickets/#{segment(id)}", Ticket, body:, options: request_options)
       end
 
@@ -207,12 +212,12 @@ module Kickstand
       private
 
       def list_filters(
-        q: nil, status: nil, priority: nil, assignee_id: nil, customer_id: nil, channel: nil, tags: nil, number: nil,
-        external_id: nil, created_at_gte: nil, created_at_gt: nil, created_at_lte: nil, created_at_lt: nil,
+        q: nil, view: nil, status: nil, priority: nil, assignee_id: nil, customer_id: nil, channel: nil, tags: nil,
+        number: nil, external_id: nil, created_at_gte: nil, created_at_gt: nil, created_at_lte: nil, created_at_lt: nil,
         updated_at_gte: nil, updated_at_gt: nil, updated_at_lte: nil, updated_at_lt: nil, sort: nil, expand: nil
       )
         {
-          "q" => q, "status" => status, "priority" => priority, "assignee_id" => assignee_id,
+          "q" => q, "view" => view, "status" => status, "priority" => priority, "assignee_id" => assignee_id,
           "customer_id" => customer_id, "channel" => channel, "tags" => tags, "number" => number,
           "external_id" => external_id, "created_at[gte]" => created_at_gte, "created_at[gt]" => created_at_gt,
           "created_at[lte]" => created_at_lte, "created_at[lt]" => created_at_lt, "updated_at[gte]" => updated_at_gte,
