@@ -178,7 +178,8 @@ function compose() {
         back = false;
         put(page);
         seen.value = again.elements.seen.value;
-        ask(again.querySelector("[data-crossed] b").textContent, event.submitter);
+        const { ask } = await import("./ask.js");
+        ask(again.querySelector("[data-crossed] b").textContent, (send) => (send ? composer.requestSubmit(event.submitter) : field().focus()));
       } else if (response.status === 422 && again) {
         // The files are still attached here, unlike on the returned page.
         refuse(again.querySelector("[data-wrong]").textContent.replace(" Attach the files again.", ""));
@@ -195,18 +196,6 @@ function compose() {
     sending = false;
     if (back) field().focus();
   });
-
-  function ask(question, submitter) {
-    const dialog = document.createElement("dialog");
-    dialog.innerHTML = '<form method="dialog"><h1></h1><p>Your text is kept.</p><p class="actions"><button value="send">Send anyway</button><button class="plain" autofocus>Keep writing</button></p></form>';
-    dialog.querySelector("h1").textContent = dialog.ariaLabel = question;
-    dialog.onclose = () => {
-      dialog.remove();
-      dialog.returnValue ? composer.requestSubmit(submitter) : field().focus();
-    };
-    document.body.append(dialog);
-    dialog.showModal();
-  }
 }
 
 document.addEventListener("click", ({ target }) => {
