@@ -278,18 +278,18 @@ func TestCrossedSends(t *testing.T) {
 			})
 		}
 		replies.Wait()
-		passed := ""
+		var passed strings.Builder
 		for i, err := range errs {
 			if _, crossed := desk.AsCrossedReply(err); err == nil {
-				passed += ids[i]
+				passed.WriteString(ids[i])
 			} else if !crossed {
 				t.Fatalf("round %d: %v", round, err)
 			}
 		}
-		if len(passed) != len(ids[0]+ids[1]) || passed == "" || f.count("pending_replies") != 1 {
+		if len(passed.String()) != len(ids[0]+ids[1]) || passed.String() == "" || f.count("pending_replies") != 1 {
 			t.Fatalf("round %d: both passed", round)
 		}
-		if err := f.cancel(orgA, passed); err != nil {
+		if err := f.cancel(orgA, passed.String()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -58,8 +58,7 @@ var ticketRecord = &schema.Record{Name: "ticket", Doc: "A customer's request and
 		schema.Member{Name: "email", Type: schema.Text(), Nullable: true},
 	)},
 	{Name: "tags", Type: schema.Array(schema.String(1, 50), 50), Access: schema.Writable},
-	{Name: "snoozed_until", Type: schema.String(1, 40), Access: schema.UpdateOnly, Nullable: true, Example: "2026-12-01T08:00:00.000Z", Doc: "When a ticket that is pending or on hold opens again: a time, or reply for the customer's next message, which opens it in any case. " +
-		"Setting it puts an open ticket on hold, or makes it pending for reply. null opens a snoozed ticket."},
+	{Name: "snoozed_until", Type: schema.String(1, 40), Access: schema.UpdateOnly, Nullable: true, Example: "2026-12-01T08:00:00.000Z", Doc: "When it opens again: a time, or reply for the next message of the customer, which opens it anyway. An open ticket goes on hold, for reply it becomes pending; null opens it."},
 	{Name: "external_id", Type: schema.String(1, 128), Access: schema.Writable, Nullable: true, Doc: "Your own id, unique among the organization's tickets."},
 	{Name: "metadata", Type: schema.Metadata(), Access: schema.Writable},
 	{Name: "linked_ticket_id", Type: schema.ID(), Nullable: true, Doc: "The ticket that this one follows up; it may have been deleted since."},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,7 @@ type operation struct {
 	Deprecated, List                   bool
 	Exports, Imports, Codes            []string
 	Parameters, Body, Answer           []field
+	Like                               *operation // the first of the page with the same Answer; nil: this one
 	Samples                            []code
 	Example                            *code // of the answer; nil: none
 
@@ -90,6 +92,11 @@ func (v *viewer) groups() ([]group, error) {
 			o, err := v.operation(&g.Operations[i])
 			if err != nil {
 				return nil, fmt.Errorf("operation %s: %w", g.Operations[i].ID, err)
+			}
+			if i := slices.IndexFunc(shown.Operations, func(first operation) bool {
+				return len(o.Answer) > 0 && first.List == o.List && reflect.DeepEqual(first.Answer, o.Answer)
+			}); i >= 0 {
+				o.Like = &operation{ID: shown.Operations[i].ID, Summary: shown.Operations[i].Summary}
 			}
 			shown.Operations = append(shown.Operations, o)
 		}

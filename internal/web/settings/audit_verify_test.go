@@ -74,7 +74,7 @@ func TestExportAuditLog(t *testing.T) {
 	}
 }
 
-var actionName = regexp.MustCompile(`(?:audit\.Action\s*=\s*|Action:\s*|Action\s+= +)"([a-z_]+\.[a-z_]+)"`)
+var actionName = regexp.MustCompile(`(?:audit\.Action\s*=\s*|\bAction:\s*|\bAction\s+= +)"([a-z_]+\.[a-z_]+)"`)
 
 // TestActionsHaveWords checks that every recorded action has a label.
 func TestActionsHaveWords(t *testing.T) {
