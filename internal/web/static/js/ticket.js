@@ -90,7 +90,13 @@ function compose() {
   addEventListener("pagehide", () => keep(true));
 
   // Macros.
-  const macros = () => import("./macros.js").then((m) => m.setup(composer));
+  let macrosReady = false;
+  const macros = () => import("./macros.js").then((m) => (m.setup(composer), (macrosReady = true)));
+  composer.querySelector("[value=macros]").addEventListener("click", (event) => {
+    if (macrosReady) return;
+    event.preventDefault();
+    macros().then(() => event.target.click());
+  });
   for (const type of ["focusin", "pointerover"]) composer.addEventListener(type, macros, { once: true });
 
   // Add files by selection, drop and paste.
@@ -157,6 +163,14 @@ function compose() {
     let back = true;
     // A pending save would restore the draft of the sent reply.
     await keeping;
+    if (event.submitter?.value === "next") {
+      // It leads to another page, with the notice that undoes it.
+      clearTimeout(timer);
+      saved = reply.value + "\0" + composer.elements.note.value;
+      composer.append(Object.assign(document.createElement("input"), { type: "hidden", name: "do", value: "next" }));
+      composer.submit();
+      return;
+    }
     try {
       const response = await fetch(composer.action, { method: "POST", body });
       const page = await read(response);
