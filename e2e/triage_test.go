@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,8 +83,12 @@ func TestTriage(t *testing.T) {
 		t.Errorf("%d keys for %d tickets", keys, triaged)
 	}
 	for i := range triaged {
-		want := fmt.Sprintf("+1415555%04d: Hello there, we reset the lock. Try it, %d.", 1000+i, triaged-1-i)
-		p.until(want, p.sent(want))
+		want := fmt.Sprintf(": Hello there, we reset the lock. Try it, %d.", i)
+		p.until(want, func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return slices.ContainsFunc(p.texts, func(text string) bool { return strings.HasSuffix(text, want) })
+		})
 	}
 	if n := p.count(o.ID, desk.StatusResolved); n < triaged {
 		t.Errorf("%d tickets are resolved, want %d", n, triaged)
