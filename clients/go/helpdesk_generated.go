@@ -3116,9 +3116,8 @@ type Ticket struct {
 	ResolvedAt *time.Time     `json:"resolved_at"`
 	// SLA targets and their states.
 	SLA []TicketSLA `json:"sla"`
-	// When a ticket that is pending or on hold opens again: a time, or reply for the customer's
-	// next message, which opens it in any case. Setting it puts an open ticket on hold, or makes
-	// it pending for reply. null opens a snoozed ticket.
+	// When it opens again: a time, or reply for the next message of the customer, which opens it
+	// anyway. An open ticket goes on hold, for reply it becomes pending; null opens it.
 	SnoozedUntil *string `json:"snoozed_until"`
 	// A new ticket is open.
 	Status    TicketStatus `json:"status"`
@@ -3292,9 +3291,8 @@ type TicketUpdate struct {
 	Metadata   Optional[map[string]*string] `json:"metadata,omitzero"`
 	// Defaults to normal.
 	Priority Optional[TicketPriority] `json:"priority,omitzero"`
-	// When a ticket that is pending or on hold opens again: a time, or reply for the customer's
-	// next message, which opens it in any case. Setting it puts an open ticket on hold, or makes
-	// it pending for reply. null opens a snoozed ticket.
+	// When it opens again: a time, or reply for the next message of the customer, which opens it
+	// anyway. An open ticket goes on hold, for reply it becomes pending; null opens it.
 	SnoozedUntil Optional[string] `json:"snoozed_until,omitzero"`
 	// A new ticket is open.
 	Status  Optional[TicketStatus] `json:"status,omitzero"`

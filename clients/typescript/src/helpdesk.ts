@@ -1397,9 +1397,8 @@ export interface Ticket {
   /** SLA targets and their states. */
   sla: TicketSla[];
   /**
-   * When a ticket that is pending or on hold opens again: a time, or reply for the customer's next
-   * message, which opens it in any case. Setting it puts an open ticket on hold, or makes it
-   * pending for reply. null opens a snoozed ticket.
+   * When it opens again: a time, or reply for the next message of the customer, which opens it
+   * anyway. An open ticket goes on hold, for reply it becomes pending; null opens it.
    */
   snoozed_until: string | null;
   /** A new ticket is open. */
@@ -1542,9 +1541,8 @@ export interface TicketUpdate {
   /** Defaults to normal. */
   priority?: TicketPriority | undefined;
   /**
-   * When a ticket that is pending or on hold opens again: a time, or reply for the customer's next
-   * message, which opens it in any case. Setting it puts an open ticket on hold, or makes it
-   * pending for reply. null opens a snoozed ticket.
+   * When it opens again: a time, or reply for the next message of the customer, which opens it
+   * anyway. An open ticket goes on hold, for reply it becomes pending; null opens it.
    */
   snoozed_until?: string | null | undefined;
   /** A new ticket is open. */

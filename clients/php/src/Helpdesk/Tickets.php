@@ -370,9 +370,8 @@ final class Tickets
      *     - `assignee_id`: A member of the organization.
      *     - `external_id`: Your own id, unique among the organization's tickets.
      *     - `priority`: Defaults to normal.
-     *     - `snoozed_until`: When a ticket that is pending or on hold opens again: a time, or reply for the
-     *       customer's next message, which opens it in any case. Setting it puts an open ticket on hold, or makes
-     *       it pending for reply. null opens a snoozed ticket.
+     *     - `snoozed_until`: When it opens again: a time, or reply for the next message of the customer, which
+     *       opens it anyway. An open ticket goes on hold, for reply it becomes pending; null opens it.
      *     - `status`: A new ticket is open.
      * @throws KickstandException
      */

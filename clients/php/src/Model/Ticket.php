@@ -52,9 +52,8 @@ final class Ticket extends Record
         /** @var list<TicketSla> SLA targets and their states. */
         public readonly array $sla,
         /**
-         * When a ticket that is pending or on hold opens again: a time, or reply for the customer's next
-         * message, which opens it in any case. Setting it puts an open ticket on hold, or makes it pending
-         * for reply. null opens a snoozed ticket.
+         * When it opens again: a time, or reply for the next message of the customer, which opens it
+         * anyway. An open ticket goes on hold, for reply it becomes pending; null opens it.
          */
         public readonly ?string $snoozedUntil,
         /** A new ticket is open. See {@see Enum\TicketStatus}. */

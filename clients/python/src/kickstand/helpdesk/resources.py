@@ -457,10 +457,9 @@ class TicketsResource:
             assignee_id: A member of the organization.
             external_id: Your own id, unique among the organization's tickets.
             priority: Defaults to normal.
-            snoozed_until: When a ticket that is pending or on hold opens again: a time, or
-                reply for the customer's next message, which opens it in any case. Setting it
-                puts an open ticket on hold, or makes it pending for reply. null opens a
-                snoozed ticket.
+            snoozed_until: When it opens again: a time, or reply for the next message of the
+                customer, which opens it anyway. An open ticket goes on hold, for reply it
+                becomes pending; null opens it.
             status: A new ticket is open.
             if_match: The ETag that the record must still have.
             idempotency_key: Replaces the random key that makes retries safe.

@@ -1486,9 +1486,8 @@ class Ticket(Record):
     sla: list[TicketSla]
     """SLA targets and their states."""
     snoozed_until: str | None
-    """When a ticket that is pending or on hold opens again: a time, or reply for the customer's
-    next message, which opens it in any case. Setting it puts an open ticket on hold, or makes
-    it pending for reply. null opens a snoozed ticket.
+    """When it opens again: a time, or reply for the next message of the customer, which opens it
+    anyway. An open ticket goes on hold, for reply it becomes pending; null opens it.
     """
     status: TicketStatus
     """A new ticket is open."""
@@ -1651,9 +1650,8 @@ class TicketUpdate(TypedDict, total=False):
     priority: TicketPriority
     """Defaults to normal."""
     snoozed_until: str | None
-    """When a ticket that is pending or on hold opens again: a time, or reply for the customer's
-    next message, which opens it in any case. Setting it puts an open ticket on hold, or makes
-    it pending for reply. null opens a snoozed ticket.
+    """When it opens again: a time, or reply for the next message of the customer, which opens it
+    anyway. An open ticket goes on hold, for reply it becomes pending; null opens it.
     """
     status: TicketStatus
     """A new ticket is open."""

@@ -1168,9 +1168,8 @@ module Kickstand
     member :resolved_at, Type::TIME
     # @return [Array<TicketSla>] SLA targets and their states.
     member :sla, Type.list(Type.record(:TicketSla))
-    # @return [String, nil] When a ticket that is pending or on hold opens again: a time, or reply for the customer's
-    #   next message, which opens it in any case. Setting it puts an open ticket on hold, or makes it pending for reply.
-    #   null opens a snoozed ticket.
+    # @return [String, nil] When it opens again: a time, or reply for the next message of the customer, which opens it
+    #   anyway. An open ticket goes on hold, for reply it becomes pending; null opens it.
     member :snoozed_until
     # @return [String] A new ticket is open. One of {TicketStatus}.
     member :status

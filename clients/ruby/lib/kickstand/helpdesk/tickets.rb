@@ -133,9 +133,8 @@ module Kickstand
       # @param external_id [String, nil] Your own id, unique among the organization's tickets.
       # @param metadata [Hash{String => String}, nil]
       # @param priority [String] Defaults to normal. One of {TicketPriority}.
-      # @param snoozed_until [String, nil] When a ticket that is pending or on hold opens again: a time, or reply for
-      #   the customer's next message, which opens it in any case. Setting it puts an open ticket on hold, or makes it
-      #   pending for reply. null opens a snoozed ticket.
+      # @param snoozed_until [String, nil] When it opens again: a time, or reply for the next message of the customer,
+      #   which opens it anyway. An open ticket goes on hold, for reply it becomes pending; null opens it.
       # @param status [String] A new ticket is open. One of {TicketStatus}.
       # @param subject [String]
       # @param tags [Array<String>, nil]
