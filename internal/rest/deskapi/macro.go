@@ -2,6 +2,7 @@ package deskapi
 
 import (
 	"context"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -34,14 +35,14 @@ var macroRecord = &schema.Record{Name: "macro", Doc: "A saved reply, with a note
 
 // macroVariables lists the variables of texts.
 func macroVariables() string {
-	list := ""
+	var list strings.Builder
 	for i, v := range desk.MacroVariables {
 		if i > 0 {
-			list += ", "
+			list.WriteString(", ")
 		}
-		list += "`{{" + v.Name + "}}`"
+		list.WriteString("`{{" + v.Name + "}}`")
 	}
-	return list
+	return list.String()
 }
 
 type wireMacro struct {
