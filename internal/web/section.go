@@ -41,17 +41,16 @@ type Request struct {
 	*http.Request
 	account.Identity
 	Organization account.Organization // zero on pages with [Route.WithoutOrganization] for users without one
+	Preferences  account.Preferences  // of the user
 	Now          time.Time            // in the user's time zone
 	Client       account.Client       // the user agent and IP address
 
-	liveMark string // the live mark before the page's first query
+	liveMark  string // the live mark before the page's first query
+	zoneKnown bool   // the zone of Now is the user's; otherwise it is UTC
 }
 
 // Admin reports whether the user is an admin of the organization.
 func (r *Request) Admin() bool { return r.Role == account.Admin }
-
-// Time returns t in the user's time zone.
-func (r *Request) Time(t time.Time) Time { return At(t, r.Now) }
 
 // Handler handles a request. It returns an error only if it has written nothing: a
 // [problem.Error] is rendered with its message, any other error with an id under which it
@@ -218,7 +217,9 @@ func (s *Site) authenticate(w http.ResponseWriter, r *http.Request) (*Request, e
 		return nil, err
 	}
 	id, _ := account.FromContext(ctx)
-	req := &Request{Request: r.WithContext(ctx), Identity: id, Now: s.accounts.Now().In(readerZone(r)), Client: s.gate.Client(r)}
+	req := &Request{Request: r.WithContext(ctx), Identity: id, Preferences: account.ReadPreferences(id.User.Preferences), Client: s.gate.Client(r)}
+	zone, known := readerZone(r, &req.Preferences)
+	req.Now, req.zoneKnown = s.accounts.Now().In(zone), known
 	if id.OrganizationID != "" {
 		if s.live != nil && !id.NeedsSecondFactor {
 			req.liveMark = s.live.Version(id.OrganizationID)
@@ -283,13 +284,22 @@ type frame struct {
 	Sidebar  []NavItem
 	Notice   *Notice
 	LiveMark string // see live.Hub.Mark
+	Theme    string // of the preferences; empty: the system's
+	Density  string // of the preferences; empty: comfortable
+	InUTC    bool   // the browser's zone is unknown, and the browser can get the page again
 }
 
 // Render renders the page with the template name.
 func (a *Section) Render(w http.ResponseWriter, r *Request, name string, p Page) error {
-	f := frame{Page: p, Request: r, Styles: a.styles, Sidebar: sidebar(p), Notice: a.site.popNotice(w, r.Request), LiveMark: r.liveMark}
+	f := &frame{Page: p, Request: r, InUTC: !r.zoneKnown && r.Method == http.MethodGet, Styles: a.styles, Sidebar: sidebar(p), Notice: a.site.popNotice(w, r.Request), LiveMark: r.liveMark}
 	if p.Sheets != nil {
 		f.Styles = p.Sheets
+	}
+	if theme := r.Preferences.Theme; theme != account.ThemeSystem {
+		f.Theme = theme
+	}
+	if density := r.Preferences.Density; density != account.DensityComfortable {
+		f.Density = density
 	}
 	body, err := a.templates.execute(name, "layout", f)
 	if err != nil {

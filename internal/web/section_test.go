@@ -279,12 +279,92 @@ func TestReaderZone(t *testing.T) {
 	}
 }
 
+// TestPreferredZone checks that the zone of the preferences comes before the browser's, and that
+// a page says that it is in UTC for want of both, unless it answers a form.
+func TestPreferredZone(t *testing.T) {
+	h, a := newTestPages(t)
+	b := h.SignIn(h.Admin)
+	var zone string
+	page := func(w http.ResponseWriter, r *web.Request) error {
+		zone = r.Now.Location().String()
+		return a.page(w, r)
+	}
+	a.Handle("/test/zone", web.Route{Get: page, Post: page})
+	for _, tt := range []struct {
+		preferences, cookie, method, zone string
+		utc                               bool
+	}{
+		{`{}`, "", "GET", "UTC", true},
+		{`{}`, "", "POST", "UTC", false},
+		{`{}`, "Nowhere", "GET", "UTC", true},
+		{`{}`, "UTC", "GET", "UTC", false},
+		{`{}`, "Europe/Berlin", "GET", "Europe/Berlin", false},
+		{`{"time_zone":"Asia/Tokyo"}`, "", "GET", "Asia/Tokyo", false},
+		{`{"time_zone":"Asia/Tokyo"}`, "Europe/Berlin", "GET", "Asia/Tokyo", false},
+		{`{"time_zone":""}`, "Europe/Berlin", "GET", "Europe/Berlin", false},
+		{`{"time_zone":"Nowhere"}`, "Europe/Berlin", "GET", "Europe/Berlin", false},
+		{`[]`, "Europe/Berlin", "GET", "Europe/Berlin", false},
+	} {
+		h.Prefer(h.Admin, tt.preferences)
+		r := httptest.NewRequest(tt.method, "/test/zone", nil)
+		if tt.cookie != "" {
+			r.AddCookie(&http.Cookie{Name: "kickstand-zone", Value: tt.cookie})
+		}
+		if utc := strings.Contains(b.Do(r).Body.String(), " data-utc>"); zone != tt.zone || utc != tt.utc {
+			t.Errorf("%+v: got zone %s, marked: %t", tt, zone, utc)
+		}
+	}
+}
+
+// TestLook checks the attributes by which style sheets know the theme and the density.
+func TestLook(t *testing.T) {
+	h, _ := newTestPages(t)
+	b := h.SignIn(h.Admin)
+	for _, tt := range []struct{ preferences, theme, density, scheme string }{
+		{`{}`, "", "", "light dark"},
+		{`{"theme":"system","density":"comfortable"}`, "", "", "light dark"},
+		{`{"theme":"dark","density":"compact"}`, "dark", "compact", "dark"},
+		{`{"theme":"light"}`, "light", "", "light"},
+		{`{"theme":"\" onload=","density":7}`, "", "", "light dark"},
+	} {
+		h.Prefer(h.Admin, tt.preferences)
+		d := b.Page("/test/page")
+		root, scheme := d.All("html")[0], d.WithAttr("name", "color-scheme")[0]
+		if webtest.Attr(root, "data-theme") != tt.theme || webtest.Attr(root, "data-density") != tt.density || webtest.Attr(scheme, "content") != tt.scheme {
+			t.Errorf("%s: got %v, %v", tt.preferences, root.Attr, scheme.Attr)
+		}
+	}
+}
+
+// TestDateForms checks all forms of a time.
+func TestDateForms(t *testing.T) {
+	now := time.Date(2026, 3, 29, 18, 30, 0, 0, time.UTC)
+	thisYear, before := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), time.Date(2025, 1, 2, 0, 4, 5, 0, time.UTC)
+	for _, tt := range []struct{ form, clock, when, day, ago, exact, old, long string }{
+		{"2 Jan 2006", "24h", "2 Jan 2026, 15:04", "Fri 2 Jan", "2 Jan", "Fri 2 Jan 2026, 15:04:05 UTC", "2 Jan 2025", "Fri 2 Jan 2026"},
+		{"02.01.2006", "24h", "02.01.2026, 15:04", "Fri 02.01.", "02.01.", "Fri 02.01.2026, 15:04:05 UTC", "02.01.2025", "Fri 02.01.2026"},
+		{"01/02/2006", "12h", "01/02/2026, 3:04 PM", "Fri 01/02", "01/02", "Fri 01/02/2026, 3:04:05 PM UTC", "01/02/2025", "Fri 01/02/2026"},
+		{"2006-01-02", "12h", "2026-01-02, 3:04 PM", "Fri 2026-01-02", "2026-01-02", "Fri 2026-01-02, 3:04:05 PM UTC", "2025-01-02", "Fri 2026-01-02"},
+	} {
+		r := &web.Request{Now: now, Preferences: account.Preferences{DateForm: tt.form, Clock: tt.clock}}
+		got, old := r.Time(thisYear), r.Time(before)
+		if got.When() != tt.when || got.Day() != tt.day || got.Ago() != tt.ago || got.Exact() != tt.exact || old.Day() != tt.old || old.Ago() != tt.old ||
+			r.LongDate(thisYear) != tt.long || r.ShortDate(thisYear) != tt.ago || r.Date(before) != tt.old {
+			t.Errorf("%s: got %q, %q, %q, %q, %q, %q", tt.form, got.When(), got.Day(), got.Ago(), got.Exact(), old.Day(), r.LongDate(thisYear))
+		}
+		if midnight := old.Clock(); (midnight == "12:04 AM") != (tt.clock == "12h") {
+			t.Errorf("%s: got clock %q", tt.form, midnight)
+		}
+	}
+}
+
 func TestTimes(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 3, 29, 0, 30, 0, 0, berlin)
+	r := &web.Request{Now: now}
 	for _, tt := range []struct {
 		at                    time.Time
 		when, day, ago, clock string
@@ -299,13 +379,13 @@ func TestTimes(t *testing.T) {
 		{time.Date(2025, 12, 31, 23, 30, 0, 0, time.UTC), "1 Jan 2026, 00:30", "Thu 1 Jan", "1 Jan", "00:30"},
 		{time.Date(2025, 7, 1, 12, 0, 0, 0, time.UTC), "1 Jul 2025, 14:00", "1 Jul 2025", "1 Jul 2025", "14:00"},
 	} {
-		got := web.At(tt.at, now)
+		got := r.Time(tt.at)
 		if got.When() != tt.when || got.Day() != tt.day || got.Ago() != tt.ago || got.Clock() != tt.clock {
 			t.Errorf("%v: got %q, %q, %q, %q", tt.at, got.When(), got.Day(), got.Ago(), got.Clock())
 		}
 	}
-	got := web.At(time.Date(2026, 7, 1, 8, 42, 7, 0, time.UTC), now)
-	if got.Exact() != "Wed 1 Jul 2026, 10:42:07 CEST" || got.Machine() != "2026-07-01T08:42:07Z" || got.IsZero() || !web.At(time.Time{}, now).IsZero() {
+	got := r.Time(time.Date(2026, 7, 1, 8, 42, 7, 0, time.UTC))
+	if got.Exact() != "Wed 1 Jul 2026, 10:42:07 CEST" || got.Machine() != "2026-07-01T08:42:07Z" || got.IsZero() || !r.Time(time.Time{}).IsZero() {
 		t.Errorf("got %q, %q", got.Exact(), got.Machine())
 	}
 }

@@ -7,6 +7,7 @@ import "strings"
 func SettingsViews(r *Request, path string) []NavItem {
 	views := []NavItem{
 		{Path: "/settings/profile", Label: "Profile"},
+		{Path: "/settings/preferences", Label: "Preferences"},
 		{Path: SecurityPath, Label: "Security"},
 		{Path: "/settings/sessions", Label: "Sessions"},
 	}

@@ -34,13 +34,13 @@ const (
 
 // newDeliveryHistory draws counts. In a list, two bars are drawn as one, which halves its
 // size.
-func newDeliveryHistory(counts []webhook.Count, now time.Time, listed bool) deliveryHistory {
+func newDeliveryHistory(r *web.Request, counts []webhook.Count, listed bool) deliveryHistory {
 	span := webhook.CountInterval
 	if listed {
 		span *= 2
 	}
 	n := int(historyHours * time.Hour / span)
-	end := now.UTC().Truncate(span).Add(span)
+	end := r.Now.UTC().Truncate(span).Add(span)
 	begin := end.Add(-time.Duration(n) * span)
 	bars := make([]webhook.Count, n)
 	var sum webhook.Count
@@ -57,7 +57,7 @@ func newDeliveryHistory(counts []webhook.Count, now time.Time, listed bool) deli
 	for _, b := range bars {
 		most = max(most, b.Delivered+b.Retried+b.Failed)
 	}
-	s := deliveryHistory{Width: n * barWidth, Height: historyHeight, Words: countText(sum), Begin: web.At(begin, now), End: web.At(end, now)}
+	s := deliveryHistory{Width: n * barWidth, Height: historyHeight, Words: countText(sum), Begin: r.Time(begin), End: r.Time(end)}
 	var paths [3]strings.Builder
 	for i, b := range bars {
 		y := historyHeight
@@ -71,7 +71,7 @@ func newDeliveryHistory(counts []webhook.Count, now time.Time, listed bool) deli
 			y -= h
 		}
 		if !listed && y < historyHeight {
-			at := web.At(begin.Add(time.Duration(i)*span), now)
+			at := r.Time(begin.Add(time.Duration(i) * span))
 			s.Bars = append(s.Bars, historyBar{i * barWidth, barWidth, at.Clock() + ": " + countText(b)})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
@@ -16,7 +17,7 @@ func TestStrip(t *testing.T) {
 		{At: at(9, 0), Delivered: 1, Retried: 1, Failed: 1},
 		{At: at(9, 30), Delivered: 14, Failed: 14},
 	}
-	s := newDeliveryHistory(counts, now, false)
+	s := newDeliveryHistory(&web.Request{Now: now}, counts, false)
 	if s.Width != 240 || s.Words != "22 delivered, 1 to retry, 15 failed" || s.Begin.Clock() != "11:00" || s.End.Clock() != "11:00" {
 		t.Errorf("got %+v", s)
 	}
@@ -33,11 +34,11 @@ func TestStrip(t *testing.T) {
 	if len(s.Bars) != 3 || s.Bars[2] != (historyBar{235, 5, "10:30: 14 delivered, 14 failed"}) {
 		t.Errorf("got bars %+v", s.Bars)
 	}
-	listed := newDeliveryHistory(counts, now, true)
+	listed := newDeliveryHistory(&web.Request{Now: now}, counts, true)
 	if listed.Width != 120 || listed.Bars != nil || listed.Words != "22 delivered, 1 to retry, 15 failed" || listed.Failed != "M117.5 17v-13" {
 		t.Errorf("in a list: got %+v", listed)
 	}
-	if empty := newDeliveryHistory(nil, now, true); empty.Words != "no attempts" || empty.Delivered+empty.Retried+empty.Failed != "" {
+	if empty := newDeliveryHistory(&web.Request{Now: now}, nil, true); empty.Words != "no attempts" || empty.Delivered+empty.Retried+empty.Failed != "" {
 		t.Errorf("of nothing: got %+v", empty)
 	}
 }

@@ -213,7 +213,7 @@ func (p *pages) key(w http.ResponseWriter, r *web.Request) error {
 	if body.Subaccounts, err = p.names(r, body.Kind, k.Scope); err != nil {
 		return err
 	}
-	body.Summary = keySummary(body.Kind, k.Permissions, body.Subaccounts, k.AllowedIPs.Strings(), limit, k.ExpiresAt, r.Now)
+	body.Summary = keySummary(body.Kind, k.Permissions, body.Subaccounts, k.AllowedIPs.Strings(), limit, r.Time(k.ExpiresAt))
 	if !body.Active {
 		body.Summary = "It is no longer valid. " + strings.Replace(body.Summary, "This key can", "While it did, it could", 1)
 		body.Summary, _, _ = strings.Cut(body.Summary, ", until ")
@@ -326,7 +326,7 @@ func (p *pages) renderSecret(w http.ResponseWriter, r *web.Request, title string
 		Reference: reference, Name: k.Name,
 		Secret:  web.Secret{Label: "API key", Value: t.Reveal(), Note: "Anyone with the key has its permissions. Store it securely; later only its last 8 characters are shown."},
 		Code:    web.Code{Label: "Try it", Text: fmt.Sprintf("KEY='%s'\ncurl -sS %s/key -H \"Authorization: Bearer $KEY\"", t.Reveal(), kd.API)},
-		Summary: keySummary(kd, k.Permissions, names, k.AllowedIPs.Strings(), limit, k.ExpiresAt, r.Now),
+		Summary: keySummary(kd, k.Permissions, names, k.AllowedIPs.Strings(), limit, r.Time(k.ExpiresAt)),
 		Path:    keysPath + "/" + k.ID, Label: "Open key " + k.Name, Lines: lines,
 	})
 	pg.Status, pg.Scripts = http.StatusCreated, []string{"developers.js"}

@@ -154,7 +154,7 @@ func (p *pages) keyFields(r *web.Request, k *kind, plan int64, made bool, form u
 	)
 	if !made {
 		preset := func(days int, label string) web.Option {
-			return web.Option{Value: strconv.Itoa(days), Label: label + ", " + web.Date(r.Now.AddDate(0, 0, days))}
+			return web.Option{Value: strconv.Itoa(days), Label: label + ", " + r.Date(r.Now.AddDate(0, 0, days))}
 		}
 		fields = append(fields,
 			web.Field{Name: "expires_at", Label: "Expires", Type: "select", Options: []web.Option{
@@ -217,7 +217,7 @@ func (p *pages) keyFormPage(r *web.Request, k *kind, made *apikey.Key, form url.
 	if c.limit != nil {
 		limit = apikey.Limit(*c.limit, plan)
 	}
-	body.Summary = keySummary(k, c.permissions, named(subaccounts, scope), c.addresses, limit, expires, r.Now)
+	body.Summary = keySummary(k, c.permissions, named(subaccounts, scope), c.addresses, limit, r.Time(expires))
 	pg := page(r, keysPath, title, body)
 	pg.Fields, pg.Scripts = p.keyFields(r, k, plan, made != nil, form), []string{"developers.js"}
 	return pg, c, nil

@@ -3,7 +3,6 @@ package developers
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/audit"
@@ -93,7 +92,7 @@ func permissionSentence(c apikey.Catalogue, p apikey.Permissions) string {
 }
 
 // keySummary describes a key in one or two sentences.
-func keySummary(k *kind, p apikey.Permissions, subaccounts []string, addresses []string, limit int64, expires time.Time, now time.Time) string {
+func keySummary(k *kind, p apikey.Permissions, subaccounts []string, addresses []string, limit int64, expires web.Time) string {
 	does := permissionSentence(k.Catalogue, p)
 	if does == "" {
 		return "This key would have no permissions: none of the selected ones is allowed by its level."
@@ -121,7 +120,7 @@ func keySummary(k *kind, p apikey.Permissions, subaccounts []string, addresses [
 	if expires.IsZero() {
 		text += "until it is revoked."
 	} else {
-		text += "until " + web.At(expires, now).When() + "."
+		text += "until " + expires.When() + "."
 	}
 	if k.Environment == apikey.Live {
 		text += " It accesses live data."

@@ -43,7 +43,7 @@ func hookBadge(w *webhook.Webhook) web.Badge {
 }
 
 func (p *pages) hookRow(r *web.Request, w webhook.Webhook, counts []webhook.Count, listed bool) hookRow {
-	row := hookRow{Webhook: w, Badge: hookBadge(&w), History: newDeliveryHistory(counts, r.Now, listed), Queued: web.Number(w.QueuedEvents), Last: r.Time(w.LastDeliveryAt)}
+	row := hookRow{Webhook: w, Badge: hookBadge(&w), History: newDeliveryHistory(r, counts, listed), Queued: web.Number(w.QueuedEvents), Last: r.Time(w.LastDeliveryAt)}
 	switch {
 	case slices.Contains(w.Events, "*"):
 		row.EventsText = "All events"

@@ -146,7 +146,7 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 		{Label: "Rides", Values: []string{web.Number(now.RideCount)}, Change: changeOf(now.RideCount, then.RideCount), Note: web.Count(now.UniqueCustomers, "%d rider", "%d riders")},
 		revenueFigure(revenue.Totals, revenueBefore.Totals), ridden, averageFigure(&now, &then),
 	}
-	b.Charts = charts(q.Granularity, rides.Rows, &revenue)
+	b.Charts = charts(r, q.Granularity, rides.Rows, &revenue)
 	return nil
 }
 
@@ -189,9 +189,9 @@ func revenueFigure(now, before []fleet.RevenueFigures) figure {
 }
 
 // charts draws rides, and revenue with one chart per currency.
-func charts(granularity period.Granularity, rides []fleet.RideRow, revenue *fleet.RevenueReport) []chart.Chart {
+func charts(r *web.Request, granularity period.Granularity, rides []fleet.RideRow, revenue *fleet.RevenueReport) []chart.Chart {
 	at := func(of period.Period, n int64) chart.Value {
-		v := chart.Value{Label: web.LongDate(of.Start), Short: web.ShortDate(of.Start), N: n}
+		v := chart.Value{Label: r.LongDate(of.Start), Short: r.ShortDate(of.Start), N: n}
 		if granularity == period.Week {
 			v.Label = "Week of " + v.Label
 		}

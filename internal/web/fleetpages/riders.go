@@ -229,7 +229,7 @@ func (p *pages) contacts(ctx context.Context, r *web.Request, c *fleet.Customer)
 			one.Name = "Customer without a name"
 		}
 		for _, t := range tickets {
-			one.Tickets = append(one.Tickets, ticketLink{"/tickets/" + strconv.FormatInt(t.Number, 10), "#" + strconv.FormatInt(t.Number, 10) + " " + t.Subject, web.At(t.CreatedAt, r.Now)})
+			one.Tickets = append(one.Tickets, ticketLink{"/tickets/" + strconv.FormatInt(t.Number, 10), "#" + strconv.FormatInt(t.Number, 10) + " " + t.Subject, r.Time(t.CreatedAt)})
 		}
 		list = append(list, one)
 	}

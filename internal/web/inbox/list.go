@@ -30,9 +30,33 @@ const (
 
 // handleLists registers the lists of tickets.
 func (p *pages) handleLists() {
-	p.Handle("/inbox", web.Route{Get: p.list, Post: p.bulkChange})
+	p.Handle("/inbox", web.Route{Get: p.home, Post: p.bulkChange})
+	p.Handle(openPath, web.Route{Get: p.list})
 	p.Handle("/inbox/{view}", web.Route{Get: p.list})
 	p.Handle("/inbox/{view}/{of}", web.Route{Get: p.list})
+}
+
+// openPath is the path of all open tickets, whatever view /inbox opens.
+const openPath = "/inbox/open"
+
+// home opens the member's default view, or all open tickets. An address with a query is
+// that of a search of these.
+func (p *pages) home(w http.ResponseWriter, r *web.Request) error {
+	name, ok := strings.CutPrefix(r.Preferences.DefaultView, "/inbox/")
+	if !ok || r.URL.RawQuery != "" {
+		return p.list(w, r)
+	}
+	var saved []desk.View
+	if strings.HasPrefix(name, "views/") {
+		var err error
+		if saved, err = p.Desk.Views(r.Context(), p.DB, r.OrganizationID, r.UserID); err != nil {
+			return err
+		}
+	}
+	if _, ok := findView(name, saved); !ok { // deleted
+		return p.list(w, r)
+	}
+	return p.Redirect(w, r.Preferences.DefaultView, web.Notice{})
 }
 
 // view is a list of tickets with an address.
@@ -50,8 +74,8 @@ type view struct {
 }
 
 func (v *view) path() string {
-	if v.name == "" {
-		return "/inbox"
+	if v.name == viewOpen {
+		return openPath
 	}
 	return "/inbox/" + v.name
 }
@@ -78,7 +102,7 @@ func viewNamed(name string) (view, bool) {
 		v.empty = web.Empty{Text: "No open tickets are assigned to you.", Path: "/inbox/" + viewUnassigned, Label: "See unassigned"}
 	case viewUnassigned:
 		v.label, v.icon, v.query = "Unassigned", "users", "status:open assignee:none"
-		v.empty = web.Empty{Text: "All open tickets are assigned.", Path: "/inbox", Label: "See all open"}
+		v.empty = web.Empty{Text: "All open tickets are assigned.", Path: openPath, Label: "See all open"}
 	case viewDue:
 		v.label, v.icon, v.query, v.sort = "SLA due", "clock", "", keyset.Sort{Field: desk.ByDueAt}
 		v.empty = web.Empty{Text: "No SLA targets are due.", Path: "/settings/sla", Label: "See SLA targets"}
@@ -92,14 +116,14 @@ func viewNamed(name string) (view, bool) {
 		}
 		v.label, v.query = statusLabel(s), "status:"+string(s)
 		v.icon = cmp.Or(statusBadge(s).Icon, "clock")
-		v.empty = web.Empty{Text: "No tickets are " + strings.ToLower(v.label) + ".", Path: "/inbox", Label: "See all open"}
+		v.empty = web.Empty{Text: "No tickets are " + strings.ToLower(v.label) + ".", Path: openPath, Label: "See all open"}
 		return v, true
 	case "priority":
 		if !slices.Contains(desk.Priorities[:], desk.Priority(of)) {
 			return view{}, false
 		}
 		v.label, v.icon, v.query = priorityLabel(desk.Priority(of))+" priority", "alert", "status:open priority:"+of
-		v.empty = web.Empty{Text: "No open tickets with this priority.", Path: "/inbox", Label: "See all open"}
+		v.empty = web.Empty{Text: "No open tickets with this priority.", Path: openPath, Label: "See all open"}
 		return v, true
 	case "channel":
 		i := slices.IndexFunc(channels, func(c struct{ name, label string }) bool { return c.name == strings.ReplaceAll(of, "-", "_") })
@@ -301,7 +325,7 @@ func (p *pages) newList(r *web.Request, name string, number int64) (*list, error
 	}
 	switch {
 	case l.Wrong != "" && !l.place.given && l.place.sort == "":
-		l.Empty = &web.Empty{Text: l.Wrong, Path: "/inbox", Label: "See all open"}
+		l.Empty = &web.Empty{Text: l.Wrong, Path: openPath, Label: "See all open"}
 	case l.Wrong != "":
 		l.Empty = &web.Empty{Text: l.Wrong, Path: l.Path, Label: "Clear search"}
 	case l.place.given && l.Search != "":

@@ -36,7 +36,7 @@ func mayEdit(r *web.Request, v *desk.View) bool { return v.OwnerID != "" || r.Ad
 func savedView(w *desk.View) view {
 	return view{
 		name: "views/" + w.ID, label: w.Name, icon: "filter", query: w.Query, sort: w.Sort, columns: w.Columns, saved: w,
-		empty: web.Empty{Text: "No tickets match this view.", Path: "/inbox", Label: "See all open"},
+		empty: web.Empty{Text: "No tickets match this view.", Path: openPath, Label: "See all open"},
 	}
 }
 

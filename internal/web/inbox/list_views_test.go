@@ -206,13 +206,13 @@ func TestOrderOfLists(t *testing.T) {
 		}
 	}
 	want := []string{
-		"Updated, newest first: /inbox?q=tag%3Alock", "Created, newest first: /inbox?q=tag%3Alock&sort=-created_at", "Priority, low first: /inbox?q=tag%3Alock&sort=priority",
-		"SLA due, soonest first: /inbox?q=tag%3Alock&sort=due_at", "Number, highest first: /inbox?q=tag%3Alock&sort=-number",
+		"Updated, newest first: /inbox/open?q=tag%3Alock", "Created, newest first: /inbox/open?q=tag%3Alock&sort=-created_at", "Priority, low first: /inbox/open?q=tag%3Alock&sort=priority",
+		"SLA due, soonest first: /inbox/open?q=tag%3Alock&sort=due_at", "Number, highest first: /inbox/open?q=tag%3Alock&sort=-number",
 	}
 	if !slices.Equal(words, want) {
 		t.Errorf("got %q, want %q", words, want)
 	}
-	if got := chips(d); fmt.Sprint(got) != "map[tag:lock:/inbox?sort=-priority]" {
+	if got := chips(d); fmt.Sprint(got) != "map[tag:lock:/inbox/open?sort=-priority]" {
 		t.Errorf("got chips %v", got)
 	}
 	if got := chips(b.Page("/inbox/all?q=" + url.QueryEscape(`flat "big bike" -channel:email tag:"old lock",x`))); got[`tag:"old lock",x`] != "/inbox/all?q="+url.QueryEscape(`flat "big bike" -channel:email`) {

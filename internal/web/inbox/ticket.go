@@ -176,7 +176,7 @@ func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket,
 		Ticket: t, Path: ticketPath(t.Number), In: listQuery(r), Admin: r.Admin(),
 		Status: statusBadge(t.Status), Channel: channelLabel(t.Channel), Icon: channelIcon(t.Channel),
 		Done: t.Status == desk.StatusResolved || t.Status == desk.StatusClosed, Mine: t.AssigneeID == r.UserID,
-		Snoozed: snoozeText(r, t.Snoozed()), Snoozes: snoozeMoments(r.Now),
+		Snoozed: snoozeText(r, t.Snoozed()), Snoozes: snoozeMoments(r),
 		Colleagues: p.presence.others(t.ID, r.UserID, r.Now),
 	}
 	if t.Priority != desk.PriorityNormal {

@@ -141,7 +141,7 @@ func TestMacroRefused(t *testing.T) {
 func TestUndoMacro(t *testing.T) {
 	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
-	h.Prefer(h.Agent, `{"undo_send_seconds":60}`)
+	h.Prefer(h.Agent, `{"undo_send_seconds":30}`)
 	m := h.macro(desk.Macro{Name: "Lock", Text: "Hi", Actions: desk.MacroActions{Status: desk.StatusPending, Priority: desk.PriorityHigh, Assignee: desk.AssigneeMe, AddTags: []string{"lock"}}})
 	b := h.SignIn(h.Agent)
 	d, notice := b.Follow(b.Post("/tickets/1/write", url.Values{"kind": {"reply"}, "reply": {"Hi Ana!"}, "macro": {m.ID}, "do": {"send"}}))

@@ -2,32 +2,20 @@ package inbox
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// defaultUndo is how long a reply can be undone, unless its author prefers another time.
-const defaultUndo = 10 * time.Second
-
-// undoTime returns how long a member's replies can be undone: undo_send_seconds of their
-// preferences, at most a minute.
-func undoTime(u *account.User) time.Duration {
-	var preferences struct {
-		UndoSend *float64 `json:"undo_send_seconds"`
-	}
-	if json.Unmarshal(u.Preferences, &preferences) != nil || preferences.UndoSend == nil {
-		return defaultUndo
-	}
-	return time.Duration(min(max(*preferences.UndoSend, 0), 60) * float64(time.Second))
+// undoTime returns how long a member's replies can be undone.
+func undoTime(r *web.Request) time.Duration {
+	return time.Duration(r.Preferences.UndoSend) * time.Second
 }
 
 // moment is an offered time.
@@ -37,25 +25,25 @@ type moment struct {
 }
 
 // laterMoments offers times for a reply.
-func laterMoments(now time.Time) []moment {
-	return append([]moment{newMoment(now.Add(time.Hour), "In an hour")}, mornings(now)...)
+func laterMoments(r *web.Request) []moment {
+	return append([]moment{newMoment(r, r.Now.Add(time.Hour), "In an hour")}, mornings(r)...)
 }
 
 // snoozeMoments offers times for a ticket.
-func snoozeMoments(now time.Time) []moment {
-	list := append([]moment{newMoment(now.Add(3*time.Hour), "In 3 hours")}, mornings(now)...)
-	return append(list, newMoment(morning(now, 7), "In a week"), moment{untilReply, "Until the customer answers"})
+func snoozeMoments(r *web.Request) []moment {
+	list := append([]moment{newMoment(r, r.Now.Add(3*time.Hour), "In 3 hours")}, mornings(r)...)
+	return append(list, newMoment(r, morning(r.Now, 7), "In a week"), moment{untilReply, "Until the customer answers"})
 }
 
-func newMoment(at time.Time, label string) moment {
-	return moment{web.DateTimeLocal(at), label + ", " + at.Format("Mon 15:04")}
+func newMoment(r *web.Request, at time.Time, label string) moment {
+	return moment{web.DateTimeLocal(at), label + ", " + at.Format("Mon ") + r.Time(at).Clock()}
 }
 
 // mornings are tomorrow's and next Monday's.
-func mornings(now time.Time) []moment {
-	list := []moment{newMoment(morning(now, 1), "Tomorrow")}
-	if days := (int(time.Monday) - int(now.Weekday()) + 7) % 7; days > 1 {
-		list = append(list, newMoment(morning(now, days), "On Monday"))
+func mornings(r *web.Request) []moment {
+	list := []moment{newMoment(r, morning(r.Now, 1), "Tomorrow")}
+	if days := (int(time.Monday) - int(r.Now.Weekday()) + 7) % 7; days > 1 {
+		list = append(list, newMoment(r, morning(r.Now, days), "On Monday"))
 	}
 	return list
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
@@ -95,7 +96,7 @@ type draftForm struct {
 func (s *draftForm) refused() bool { return s.wrong != "" || s.crossed != nil }
 
 func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said draftForm) (composer, error) {
-	c := composer{Kind: desk.KindReply, Once: rand.Text(), MaxMB: maxAttached >> 20, Later: laterMoments(r.Now)}
+	c := composer{Kind: desk.KindReply, Once: rand.Text(), MaxMB: maxAttached >> 20, Later: laterMoments(r)}
 	chosen, err := p.fillComposer(r, q, t, said, &c)
 	if err != nil {
 		return c, err
@@ -265,7 +266,7 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 	if key != "" && !p.isFirst(key) {
 		return p.Redirect(w, back, web.Notice{})
 	}
-	if form.Get("do") == doNext {
+	if do := form.Get("do"); do == doNext || do == doSend && s.kind == desk.KindReply && r.Preferences.AfterSend == account.AfterSendNext {
 		if back, err = p.nextTicket(r, &t); err != nil {
 			return err
 		}
@@ -313,7 +314,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 			}
 		} else {
 			m, err := p.Desk.ReplyTx(ctx, tx, r.OrganizationID, t.ID, desk.Reply{
-				By: by, Content: content, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen, SendAt: s.sendAt, Hold: undoTime(&r.User),
+				By: by, Content: content, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen, SendAt: s.sendAt, Hold: undoTime(r),
 			})
 			if err != nil {
 				return err
@@ -353,8 +354,11 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 	return notice, err
 }
 
-// doNext is the button that sends, resolves, and opens the next ticket of the list.
-const doNext = "next"
+// The buttons that send, and that send, resolve, and open the next ticket of the list.
+const (
+	doSend = "send"
+	doNext = "next"
+)
 
 // nextTicket returns the path of the ticket below t in its list, or above if it is the last; else
 // of the list.

@@ -48,6 +48,7 @@ func Register(s *web.Site, c Config) {
 	p := &pages{s.Section(templates), c}
 	p.Handle("/settings", web.Route{Get: p.index, WithoutOrganization: true})
 	p.Handle("/settings/profile", web.Route{Get: p.profile, Post: p.saveProfile, WithoutOrganization: true, Routine: true})
+	p.Handle(preferencesPath, web.Route{Get: p.preferences, Post: p.savePreferences, WithoutOrganization: true, Routine: true})
 	p.Handle("/settings/profile/password", web.Route{Get: p.profile, Post: p.savePassword, WithoutOrganization: true})
 	p.Handle(deleteAccountPath, web.Route{Get: p.confirmDeleteAccount, Post: p.deleteAccount, WithoutOrganization: true})
 	p.Handle("/settings/sessions", web.Route{Get: p.sessions, Post: p.endSession, WithoutOrganization: true, Routine: true})

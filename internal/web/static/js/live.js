@@ -80,7 +80,11 @@ async function update() {
   const parts = [...document.querySelectorAll("[data-live][id]")].filter(
     (e) => topics.has("*") || e.dataset.live.split(" ").some((t) => topics.has(t) || topics.has(t.split(":")[0] + ":*")),
   );
-  if (!parts.length) return;
+  if (parts.length) renew(parts);
+}
+
+// renew fetches the page again and updates these elements.
+export async function renew(parts) {
   const response = await fetch(location.href, { headers: { "X-Live": "1" } }).catch(() => null);
   if (!response?.ok || response.redirected) return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");

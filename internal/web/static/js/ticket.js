@@ -1,7 +1,7 @@
 // A ticket's page: saves drafts, submits without a page load, sizes HTML mails, and
 // reports presence.
 import { morph } from "./live.js";
-import { leave, toast } from "./toast.js";
+import { carry, leave, toast } from "./toast.js";
 
 const ticket = document.querySelector(".ticket");
 const composer = document.getElementById("composer");
@@ -199,6 +199,7 @@ function compose() {
         refuse(again.querySelector("[data-wrong]").textContent.replace(" Attach the files again.", ""));
       } else if (response.redirected) {
         saved = reply.value + "\0" + composer.elements.note.value; // sent, no draft
+        carry(page);
         location.assign(response.url);
       } else {
         refuse(page.querySelector("main")?.textContent.trim().replace(/\s+/g, " ").slice(0, 300) || "Refused. Nothing was sent.");

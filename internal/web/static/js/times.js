@@ -1,9 +1,15 @@
 // Sets the cookie with the browser's time zone, in which the server formats times,
-// and updates relative times in the server's format (time.go).
+// and updates relative times in the server's format (time.go). The server writes all dates
+// and clock times, in the form that the user prefers.
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const wanted = "kickstand-zone=" + encodeURIComponent(zone);
 if (zone && !document.cookie.split("; ").includes(wanted)) {
   document.cookie = wanted + "; Path=/; Max-Age=31536000; SameSite=Lax" + (location.protocol === "https:" ? "; Secure" : "");
+}
+
+// A page rendered before the server knew the zone is in UTC.
+if ("utc" in document.documentElement.dataset && zone !== "UTC" && document.cookie.includes(wanted)) {
+  import("./live.js").then(({ renew }) => renew([document.getElementById("main")]));
 }
 
 // The page's clock: the server's, or the sandbox clock, which can be advanced. It runs

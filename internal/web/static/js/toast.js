@@ -14,4 +14,10 @@ export function leave(box) {
   const wait = () => setTimeout(() => (box.matches(":hover, :focus-within") ? wait() : box.remove()), 6000);
   wait();
 }
+
+// carry shows the toasts of a fetched page on the page that opens next.
+export const carry = (page) => sessionStorage.setItem("kickstand-toasts", page.getElementById("toasts")?.innerHTML ?? "");
+
+document.getElementById("toasts").insertAdjacentHTML("beforeend", sessionStorage.getItem("kickstand-toasts") ?? "");
+sessionStorage.removeItem("kickstand-toasts");
 document.querySelectorAll(".toast").forEach(leave);
