@@ -2,12 +2,14 @@ package desk_test
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
@@ -96,4 +98,16 @@ func TestChanged(t *testing.T) {
 	in.Event = channel.Event{Receipt: &channel.Receipt{ExternalIDs: []string{"SM1"}, State: channel.ReceiptDelivered, Recipient: "+4915112345678"}}
 	f.intake(in)
 	expect("what arrived")
+}
+
+// TestRelatedGoesByIDs checks that the related tickets are looked up, and not sought among all of
+// the organization.
+func TestRelatedGoesByIDs(t *testing.T) {
+	f := fixtureOn(t, dbtest.NewSQLite(t))
+	one := f.ticket(f.intake(text("+4915112345671", "one")).TicketID)
+	e := &explainer{Querier: f.db, t: t}
+	e.refuse = regexp.MustCompile(`^SEARCH t .*organization_id`)
+	if _, err := f.desk.Related(t.Context(), e, orgA, &one); err != nil || e.n == 0 {
+		t.Errorf("%d statements, %v", e.n, err)
+	}
 }
