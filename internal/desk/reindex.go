@@ -7,9 +7,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// DerivedTables differ between the engines, and are not copied: the search index, which
-// [ReindexTx] has made anew, and SQLite's last number of a message, which follows the copied ones.
-var DerivedTables = []string{"search_docs", "search_pending", "facts_pending", "message_numbers"}
+// DerivedTables are not copied: the search index, which differs between the engines and which
+// [ReindexTx] has made anew, SQLite's last number of a message, which follows the copied ones, and
+// the packed tickets of reports, which [Service.PackReports] makes anew.
+var DerivedTables = []string{"search_docs", "search_pending", "facts_pending", "message_numbers", "report_chunks", "report_changes"}
 
 // ReindexTx enqueues all tickets for indexing, after they were copied into a database. Until a
 // worker has indexed a ticket, searches do not find it.

@@ -145,9 +145,10 @@ type limits struct {
 	searched  int // tickets that are tested for a search one by one
 	open      int // open tickets examined by counts
 	customers int // customers sorted
+	changes   int // of tickets since they were packed for reports, before these are packed again
 }
 
-var defaultLimits = limits{walk: 4000, work: 160_000, documents: 50_000, searched: 1000, open: 20_000, customers: 1500}
+var defaultLimits = limits{walk: 4000, work: 160_000, documents: 50_000, searched: 1000, open: 20_000, customers: 1500, changes: 1000}
 
 // The costs of reading a row and of looking up a tag, in index entries.
 const (
