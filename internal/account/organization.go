@@ -11,6 +11,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -40,16 +41,17 @@ type Organization struct {
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
 
+	TimeZone             string         // of its reports, an IANA name
 	SecondFactorRequired bool           // members work only in sessions with two factors
 	ProviderOnly         ProviderPolicy // members who must sign in by the identity provider
 }
 
-const organizationColumns = `id, name, slug, plan, pending_plan, past_due, coalesce(fleet_rate_limit, 0), second_factor_required, made_by, provider_only, created_at, updated_at`
+const organizationColumns = `id, name, slug, plan, pending_plan, past_due, coalesce(fleet_rate_limit, 0), second_factor_required, made_by, provider_only, time_zone, created_at, updated_at`
 
 func scanOrganization(row db.Row) (Organization, error) {
 	var o Organization
 	err := row.Scan(&o.ID, &o.Name, &o.Slug, &o.Plan, db.IntoText((*string)(&o.PendingPlan)), &o.PastDue, &o.FleetRateLimit, &o.SecondFactorRequired, &o.CreatedBy,
-		db.IntoText((*string)(&o.ProviderOnly)),
+		db.IntoText((*string)(&o.ProviderOnly)), &o.TimeZone,
 		db.IntoTime(&o.CreatedAt), db.IntoTime(&o.UpdatedAt))
 	if errors.Is(err, db.ErrNoRows) {
 		err = problem.New(problem.NotFound, "there is no such organization")
@@ -97,6 +99,15 @@ func HasSlug(ctx context.Context, q db.Querier, slug string) (has bool, err erro
 		return false, fmt.Errorf("find slug %s: %w", slug, err)
 	}
 	return has, nil
+}
+
+// Location returns the time zone. A name that this machine does not know is UTC.
+func (o *Organization) Location() *time.Location {
+	zone, err := period.Location(o.TimeZone)
+	if err != nil {
+		return time.UTC
+	}
+	return zone
 }
 
 // NewOrganization describes an organization to create.
@@ -183,13 +194,41 @@ func (s *Service) RenameOrganization(ctx context.Context, id, name string) (Orga
 	return o, err
 }
 
+// SetTimeZone sets the time zone of an organization's reports, an IANA name. Errors:
+// [problem.Invalid], [problem.NotFound].
+func (s *Service) SetTimeZone(ctx context.Context, id, zone string) (Organization, error) {
+	zone = strings.TrimSpace(zone)
+	if _, err := period.Location(zone); err != nil {
+		var v problem.Validation
+		v.Add("timeZone", "%v", err)
+		return Organization{}, v.Err()
+	}
+	var o Organization
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		var err error
+		if o, err = lockOrganization(ctx, tx, id); err != nil || o.TimeZone == zone {
+			return err
+		}
+		former := o.TimeZone
+		o.TimeZone, o.UpdatedAt = zone, tx.Now
+		if err := tx.Queue(ctx, "UPDATE organizations SET time_zone = $2, updated_at = $3 WHERE id = $1", id, o.TimeZone, o.UpdatedAt.UnixMicro()); err != nil {
+			return fmt.Errorf("set time zone: %w", err)
+		}
+		s.notifyAfterCommit(tx, id, "organization")
+		return s.audit.RecordTx(ctx, tx, audit.Entry{
+			OrganizationID: id, Action: AuditOrganization, Target: organizationTarget(o), Changes: map[string]audit.Change{"time_zone": {From: former, To: zone}},
+		})
+	})
+	return o, err
+}
+
 // insertOrganization stores o, with slug and times filled in.
 func insertOrganization(ctx context.Context, tx *db.Tx, o *Organization) error {
 	var err error
 	if o.Slug, err = freeSlug(ctx, tx, o.Name); err != nil {
 		return err
 	}
-	o.CreatedAt, o.UpdatedAt = tx.Now, tx.Now
+	o.CreatedAt, o.UpdatedAt, o.TimeZone = tx.Now, tx.Now, "UTC"
 	var limit any
 	if o.FleetRateLimit != 0 {
 		limit = o.FleetRateLimit

@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/developers"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/web/inbox"
+	"github.com/kickstand-dev/kickstand/internal/web/reports"
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
 )
 
@@ -34,6 +35,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 		DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Connections: a.Connections, Shop: a.Shop, Calls: a.Calls, Live: a.live, Pictures: a.pictures, Keys: a.Keys,
 		Fleet: a.Fleet.Service, FleetDB: a.Fleet.DB, Search: a.search(),
 	})
+	reports.Register(site, reports.Config{Accounts: a.Accounts, Desk: a.Desk})
 	const log = "/settings/audit-log"
 	settings.Register(site, settings.Config{
 		Accounts: a.Accounts, Factors: a.Factors, Billing: a.Billing, Desk: a.Desk, DB: a.DB, Keys: a.Keys, Webhooks: a.Webhooks, Quotas: a.Quotas, Logs: a.AuditLogs(),

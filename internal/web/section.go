@@ -491,6 +491,7 @@ func sidebar(p Page) []NavItem {
 	entries := []NavItem{
 		{Path: "/inbox", Label: "Inbox", Icon: "inbox"},
 		{Path: "/customers", Label: "Customers", Icon: "users"},
+		{Path: "/reports", Label: "Reports", Icon: "chart"},
 		{Path: fleet, Label: "Fleet", Icon: "bike"},
 		{Path: "/settings", Label: "Settings", Icon: "settings"},
 	}

@@ -33,26 +33,14 @@ func priorityBadge(p desk.Priority) web.Badge { return web.BadgeFor(priorityBadg
 func priorityLabel(p desk.Priority) string { return priorityBadge(p).Text }
 
 // channels lists the channels of tickets, in display order.
-var channels = []struct{ name, label string }{
-	{"email", "E-mail"}, {"sms", "SMS"}, {"business_messaging", "Business messaging"}, {"social_messenger", "Social messenger"},
-	{"voice", "Voice"}, {"chat", "Team chat"}, {"storefront", "Storefront"}, {"marketplace", "Marketplace"}, {"payments", "Payments"},
-	{desk.ChannelAPI, "API"},
-}
+var channels = web.Channels[:]
 
-// channelLabel returns the label of a channel.
-func channelLabel(name string) string {
-	for _, c := range channels {
-		if c.name == name {
-			return c.label
-		}
-	}
-	return name
-}
+func channelLabel(name string) string { return web.ChannelLabel(name) }
 
 // channelIcon returns the icon of a channel.
 func channelIcon(name string) string {
 	for _, c := range channels {
-		if c.name == name {
+		if c.Value == name {
 			return "channel-" + strings.ReplaceAll(name, "_", "-")
 		}
 	}

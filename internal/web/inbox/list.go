@@ -126,12 +126,12 @@ func viewNamed(name string) (view, bool) {
 		v.empty = web.Empty{Text: "No open tickets with this priority.", Path: openPath, Label: "See all open"}
 		return v, true
 	case "channel":
-		i := slices.IndexFunc(channels, func(c struct{ name, label string }) bool { return c.name == strings.ReplaceAll(of, "-", "_") })
+		i := slices.IndexFunc(channels, func(c web.Option) bool { return c.Value == strings.ReplaceAll(of, "-", "_") })
 		if i < 0 {
 			return view{}, false
 		}
 		c := channels[i]
-		v.label, v.icon, v.query = c.label, channelIcon(c.name), "status:open channel:"+c.name
+		v.label, v.icon, v.query = c.Label, channelIcon(c.Value), "status:open channel:"+c.Value
 		v.empty = web.Empty{Text: "No open tickets from this channel.", Path: "/settings/channels", Label: "See channels"}
 		return v, true
 	default:
@@ -163,7 +163,7 @@ func views(t *desk.TicketCounts) []view {
 		add("priority/"+string(p), t.Priority[p], t.More)
 	}
 	for _, c := range channels {
-		add("channel/"+strings.ReplaceAll(c.name, "_", "-"), t.Channel[c.name], t.More)
+		add("channel/"+strings.ReplaceAll(c.Value, "_", "-"), t.Channel[c.Value], t.More)
 	}
 	return list
 }

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
@@ -12,6 +13,7 @@ import (
 
 const (
 	organizationPath = "/settings/organization"
+	timeZonePath     = "/settings/organization/time-zone"
 	planPath         = "/settings/plan"
 )
 
@@ -25,6 +27,7 @@ type organization struct {
 	HasProvider bool
 	SignIn      string // the provider policy, as a sentence
 	Usage       usage
+	Zone        web.Field
 }
 
 // signInText describes a provider policy.
@@ -43,18 +46,22 @@ func organizationFields(name string) web.Fields {
 		Help: "Customers see it as the sender of your mails."}}
 }
 
-func (p *pages) organization(w http.ResponseWriter, r *web.Request) error {
-	return p.showOrganization(w, r, organizationFields(r.Organization.Name), 0)
+func timeZoneFields(zone string) web.Fields {
+	return web.Fields{{Name: "timeZone", Label: "Time zone", Type: "text", Most: 100, Value: zone, Help: "Days, weeks and months of reports begin at its midnight. Such as Europe/Berlin."}}
 }
 
-func (p *pages) showOrganization(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
+func (p *pages) organization(w http.ResponseWriter, r *web.Request) error {
+	return p.showOrganization(w, r, organizationFields(r.Organization.Name), timeZoneFields(r.Organization.TimeZone), 0)
+}
+
+func (p *pages) showOrganization(w http.ResponseWriter, r *web.Request, fs, zone web.Fields, status int) error {
 	o := r.Organization
 	used, err := p.usage(r)
 	if err != nil {
 		return err
 	}
-	pg := page(r, organizationPath, "Organization", organization{o, web.PlanName(o.Plan), r.Time(o.CreatedAt), r.Admin(), p.Accounts.HasProvider(), signInText(o.ProviderOnly), used})
-	pg.Fields, pg.Status = fs, status
+	pg := page(r, organizationPath, "Organization", organization{o, web.PlanName(o.Plan), r.Time(o.CreatedAt), r.Admin(), p.Accounts.HasProvider(), signInText(o.ProviderOnly), used, zone[0]})
+	pg.Fields, pg.Status = slices.Concat(fs, zone), status
 	return p.Render(w, r, "organization", pg)
 }
 
@@ -70,13 +77,34 @@ func (p *pages) rename(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		fs := organizationFields(form.Get("name"))
 		if status := fs.Answer(w, err); status != 0 {
-			return p.showOrganization(w, r, fs, status)
+			return p.showOrganization(w, r, fs, timeZoneFields(r.Organization.TimeZone), status)
 		}
 		return err
 	}
 	n := web.Notice{Text: "Organization renamed to " + o.Name + "."}
 	if o.Name != r.Organization.Name {
 		n.Undo, n.Fields = organizationPath, map[string]string{"name": r.Organization.Name}
+	}
+	return p.Redirect(w, organizationPath, n)
+}
+
+// setTimeZone sets the time zone of the reports.
+func (p *pages) setTimeZone(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	o, err := p.Accounts.SetTimeZone(r.Context(), r.OrganizationID, form.Get("timeZone"))
+	if err != nil {
+		zone := timeZoneFields(form.Get("timeZone"))
+		if status := zone.Answer(w, err); status != 0 {
+			return p.showOrganization(w, r, organizationFields(r.Organization.Name), zone, status)
+		}
+		return err
+	}
+	n := web.Notice{Text: "Time zone of reports set to " + o.TimeZone + "."}
+	if o.TimeZone != r.Organization.TimeZone {
+		n.Undo, n.Fields = timeZonePath, map[string]string{"timeZone": r.Organization.TimeZone}
 	}
 	return p.Redirect(w, organizationPath, n)
 }

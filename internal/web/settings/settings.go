@@ -69,6 +69,7 @@ func Register(s *web.Site, c Config) {
 	p.Handle("/settings/invitations/{id}", web.Route{Post: p.changeInvitation, Admin: true})
 
 	p.Handle("/settings/organization", web.Route{Get: p.organization, Post: p.rename, Routine: true})
+	p.Handle(timeZonePath, web.Route{Post: p.setTimeZone, Admin: true, Routine: true})
 	p.Handle("/settings/organization/second-factor", web.Route{Post: p.requireSecondFactor, Admin: true})
 	p.Handle(signInPath, web.Route{Get: p.showSignInForm, Post: p.saveSignIn, Admin: true})
 	p.Handle("/settings/plan", web.Route{Get: p.plan, Post: p.changePlan, Admin: true, Routine: true})
