@@ -19,7 +19,7 @@ func (w *world) discover(who persona) []pageCase {
 	for _, cookie := range w.session(w.people[who]) {
 		c.header.Add("Cookie", cookie.Name+"="+cookie.Value)
 	}
-	for _, entry := range []string{"/inbox", "/customers", "/fleet", "/sandbox/fleet", "/settings"} {
+	for _, entry := range []string{"/inbox", "/customers", "/reports", "/fleet", "/sandbox/fleet", "/settings"} {
 		c.queue = append(c.queue, link{entry, "the sidebar"})
 	}
 	for len(c.queue) > 0 {

@@ -49,6 +49,8 @@ func TestAudited(t *testing.T) {
 		func() error { _, err := f.ChangeRole(as, o.ID, bob.UserID, account.Admin); return err }, // no change
 		func() error { return f.RemoveMember(as, o.ID, bob.UserID) },
 		func() error { _, err := f.RenameOrganization(as, o.ID, "Acme Wheels"); return err },
+		func() error { _, err := f.SetTimeZone(as, o.ID, "Europe/Berlin"); return err },
+		func() error { _, err := f.SetTimeZone(as, o.ID, "Europe/Berlin"); return err }, // no change
 		func() error {
 			_, err := f.UpdateProfile(as, ada.UserID, account.Profile{Name: new("Ada L.")})
 			return err
@@ -94,6 +96,7 @@ func TestAudited(t *testing.T) {
 		`member.role_changed bob@example.com by ada@example.com {"role":{"from":"agent","to":"admin"}}`,
 		`member.removed bob@example.com by ada@example.com {"role":{"from":"admin","to":null}}`,
 		`organization.updated Acme Wheels by ada@example.com {"name":{"from":"Acme","to":"Acme Wheels"}}`,
+		`organization.updated Acme Wheels by ada@example.com {"time_zone":{"from":"UTC","to":"Europe/Berlin"}}`,
 		`user.profile_updated ada@example.com by ada@example.com {"name":{"from":"Ada","to":"Ada L."}}`,
 		"password.changed ada@example.com by ada@example.com {}",
 		"sign_out.completed ada@example.com by ada@example.com {}",

@@ -106,6 +106,12 @@
 // stored for its author until it is sent. The next due time of a ticket's SLA
 // targets is stored with it, for lists.
 //
+// # Reports
+//
+// [Service.Report] counts tickets over time from facts that are packed per 2,048 tickets in the
+// background, and from the rows of the tickets that triggers of the database have noted as changed
+// since. It is complete up to the snapshot that it reads.
+//
 // # Service levels
 //
 // Each target of an [SLAPolicy] becomes a clock of the ticket: it is stored in the

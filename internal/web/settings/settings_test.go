@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
@@ -152,4 +153,23 @@ func TestViews(t *testing.T) {
 			t.Errorf("%s: got %q, at %q", tt.user.Role, paths, present)
 		}
 	}
+}
+
+// TestTimeZone: admins set the time zone of reports.
+func TestTimeZone(t *testing.T) {
+	const path = "/settings/organization/time-zone"
+	h := newHarness(t)
+	admin, agent := h.SignIn(h.Admin), h.SignIn(h.Agent)
+	agent.WantRefused(agent.Post(path, url.Values{"timeZone": {"Europe/Berlin"}}), http.StatusForbidden)
+	for _, zone := range []string{"", "Local", "Nowhere/<b>", "../etc"} {
+		w := admin.Post(path, url.Values{"timeZone": {zone}})
+		if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "must be an IANA time zone") {
+			t.Errorf("%q: got %d", zone, w.Code)
+		}
+	}
+	_, notice := admin.Follow(admin.Post(path, url.Values{"timeZone": {" Europe/Berlin "}}))
+	if got := webtest.Attr(admin.Page("/settings/organization").Field("timeZone"), "value"); got != "Europe/Berlin" || !strings.HasPrefix(notice, "Time zone of reports set to Europe/Berlin.") {
+		t.Errorf("got %q, %q", got, notice)
+	}
+	agent.Page("/settings/organization").Want("Europe/Berlin")
 }
