@@ -132,7 +132,7 @@ type reportSums struct {
 
 // reportCounter counts tickets. Its rows are the comparison, if there is one, and the periods.
 type reportCounter struct {
-	by      ReportBy
+	field   int // of the groups, or noField
 	periods []period.Period
 	start   int          // index of the first period's row
 	edges   []int64      // starts of the rows, and the end; seconds
@@ -158,15 +158,14 @@ func newReportCounter(query ReportQuery) (*reportCounter, error) {
 	if !query.Previous.IsZero() && !query.Previous.Before(query.From) {
 		v.Add("previous", "must be before from")
 	}
-	switch query.By {
-	case "", ByChannel, ByTag, ByAssignee:
-	default:
+	field, ok := map[ReportBy]int{"": noField, ByChannel: channelField, ByTag: tagField, ByAssignee: assigneeField}[query.By]
+	if !ok {
 		v.Add("by", "must be channel, tag or assignee")
 	}
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
-	c := &reportCounter{by: query.By, periods: periods, groups: make(map[string]*reportSums)}
+	c := &reportCounter{field: field, periods: periods, groups: make(map[string]*reportSums)}
 	if !query.Previous.IsZero() {
 		c.start = 1
 		c.edges = append(c.edges, query.Previous.Unix())
@@ -213,7 +212,7 @@ func (c *reportCounter) addChunks(ctx context.Context, q db.Querier, organizatio
 		if err := rows.Scan(&first, &text); err != nil {
 			return err
 		}
-		if err := facts.decode(first, text); err != nil {
+		if err := facts.decode(first, text, c.field); err != nil {
 			return fmt.Errorf("chunk %d: %w", first, err)
 		}
 		skip := changed
@@ -248,7 +247,11 @@ func (c *reportCounter) addUnpacked(ctx context.Context, q db.Querier, organizat
 
 // add counts facts, except those of the numbers in skip, which are sorted.
 func (c *reportCounter) add(f *reportFacts, skip []int64) {
-	groups := c.groupSums(f.groups)
+	var groups [][]*reportSums // by set
+	var sets []int64           // by ticket
+	if c.field != noField {
+		groups, sets = c.groupSums(f.fields[c.field].sets), f.fields[c.field].index
+	}
 	start, end, main := c.edges[0], c.end(), c.edges[c.start]
 	marks := f.marks
 	row := 0 // of the last creation
@@ -265,7 +268,10 @@ func (c *reportCounter) add(f *reportFacts, skip []int64) {
 		if created >= end || len(skip) > 0 && skip[0] == f.numbers[i] {
 			continue
 		}
-		of := groups[f.group[i]]
+		var of []*reportSums
+		if sets != nil {
+			of = groups[sets[i]]
+		}
 		if row = c.row(created, row); row >= 0 {
 			c.rows[row].created++
 			if after := f.responded[i]; after >= 0 {
@@ -324,30 +330,17 @@ func (s *reportSums) mark(kind markKind) {
 	}
 }
 
-// groupSums returns the rows in which each of the groups counts.
-func (c *reportCounter) groupSums(groups []reportGroup) [][]*reportSums {
-	out := make([][]*reportSums, len(groups))
-	add := func(i int, value string) {
-		sums := c.groups[value]
-		if sums == nil {
-			sums = new(reportSums)
-			c.groups[value] = sums
-		}
-		out[i] = append(out[i], sums)
-	}
-	for i, g := range groups {
-		switch c.by {
-		case ByChannel:
-			add(i, g.Channel)
-		case ByAssignee:
-			add(i, g.Assignee)
-		case ByTag:
-			for _, tag := range g.Tags {
-				add(i, tag)
+// groupSums returns the rows in which tickets of each set of values count.
+func (c *reportCounter) groupSums(sets [][]string) [][]*reportSums {
+	out := make([][]*reportSums, len(sets))
+	for i, values := range sets {
+		for _, value := range values {
+			sums := c.groups[value]
+			if sums == nil {
+				sums = new(reportSums)
+				c.groups[value] = sums
 			}
-			if len(g.Tags) == 0 {
-				add(i, "")
-			}
+			out[i] = append(out[i], sums)
 		}
 	}
 	return out

@@ -16,18 +16,40 @@ import (
 type reportFacts struct {
 	numbers   []int64 // ascending
 	created   []int64
-	responded []int64 // seconds from creation to the first response; -1: none
-	resolved  []int64 // seconds from creation to resolution; -1: unresolved
-	group     []int64 // index of groups
-	groups    []reportGroup
+	responded []int64      // seconds from creation to the first response; -1: none
+	resolved  []int64      // seconds from creation to resolution; -1: unresolved
 	marks     []reportMark // by ticket
+	fields    [reportFields]reportField
 }
 
-// reportGroup has the fields by which reports group tickets. Its JSON is stored.
-type reportGroup struct {
-	Channel  string   `json:"channel"`
-	Assignee string   `json:"assignee,omitempty"`
-	Tags     []string `json:"tags,omitempty"`
+// The fields by which reports group tickets. Their order is stored.
+const (
+	channelField = iota
+	tagField
+	assigneeField
+	reportFields
+	noField = -1
+)
+
+// reportField has the values of a field. Each set of values is the field of one or more tickets.
+type reportField struct {
+	index []int64    // of sets, by ticket
+	sets  [][]string // JSON is their stored form
+}
+
+// add appends the set of the next ticket. known has the index of each set by a key.
+func (f *reportField) add(known map[string]int64, key string, values func() ([]string, error)) error {
+	at, ok := known[key]
+	if !ok {
+		set, err := values()
+		if err != nil {
+			return err
+		}
+		at = int64(len(f.sets))
+		known[key], f.sets = at, append(f.sets, set)
+	}
+	f.index = append(f.index, at)
+	return nil
 }
 
 // reportMark is a moment of a ticket.
@@ -50,13 +72,18 @@ const (
 
 // reset empties the facts; the memory is used again.
 func (f *reportFacts) reset() {
-	f.numbers, f.created, f.responded, f.resolved, f.group = f.numbers[:0], f.created[:0], f.responded[:0], f.resolved[:0], f.group[:0]
-	f.groups, f.marks = nil, f.marks[:0]
+	f.numbers, f.created, f.responded, f.resolved, f.marks = f.numbers[:0], f.created[:0], f.responded[:0], f.resolved[:0], f.marks[:0]
+	for i := range f.fields {
+		f.fields[i] = reportField{index: f.fields[i].index[:0]}
+	}
 }
 
 // unresolved returns the facts of the tickets without a resolution.
 func (f *reportFacts) unresolved() *reportFacts {
-	open := &reportFacts{groups: f.groups}
+	open := new(reportFacts)
+	for k := range f.fields {
+		open.fields[k].sets = f.fields[k].sets
+	}
 	index := make(map[int]int) // of tickets in open
 	for i, resolved := range f.resolved {
 		if resolved >= 0 {
@@ -65,7 +92,9 @@ func (f *reportFacts) unresolved() *reportFacts {
 		index[i] = len(open.numbers)
 		open.numbers, open.created = append(open.numbers, f.numbers[i]), append(open.created, f.created[i])
 		open.responded, open.resolved = append(open.responded, f.responded[i]), append(open.resolved, resolved)
-		open.group = append(open.group, f.group[i])
+		for k := range f.fields {
+			open.fields[k].index = append(open.fields[k].index, f.fields[k].index[i])
+		}
 	}
 	for _, m := range f.marks {
 		if i, ok := index[m.ticket]; ok {
@@ -90,66 +119,100 @@ func (f *reportFacts) span() (first, last int64) {
 	return first, last
 }
 
-// encode returns the stored form of facts whose numbers begin at first: the numbers of tickets,
-// marks and bytes of groups; the groups; the length of the columns of tickets, these, and those of
-// marks. It contains only groups in use.
+// encode returns the stored form of facts whose numbers begin at first: the numbers of tickets and
+// marks, the columns of tickets and those of marks; then of each field its sets and its column. Before
+// all columns and sets stands their length.
 func (f *reportFacts) encode(first int64) ([]byte, error) {
-	gaps, group := make([]int64, len(f.numbers)), make([]int64, len(f.numbers))
-	var used []reportGroup
-	index := make(map[int64]int64) // of groups in used
+	out := binary.AppendUvarint(nil, uint64(len(f.numbers)))
+	out = binary.AppendUvarint(out, uint64(len(f.marks)))
+	gaps := make([]int64, len(f.numbers))
 	for i, n := range f.numbers {
 		gaps[i] = n - first - int64(i)
-		at, ok := index[f.group[i]]
-		if !ok {
-			at = int64(len(used))
-			index[f.group[i]] = at
-			used = append(used, f.groups[f.group[i]])
-		}
-		group[i] = at
 	}
-	names, err := json.Marshal(used)
-	if err != nil {
-		return nil, err
-	}
-	var tickets, marks []byte
-	for _, column := range [...][]int64{gaps, f.created, f.responded, f.resolved, group} {
-		tickets = bitpack.Append(tickets, column)
-	}
-	tickets = bitpack.Finish(tickets)
+	out = appendPart(out, packColumns(gaps, f.created, f.responded, f.resolved))
 	kinds, after := make([]int64, len(f.marks)), make([]int64, len(f.marks))
 	for i, m := range f.marks {
 		kinds[i], after[i] = int64(m.ticket)*int64(markKinds)+int64(m.kind), m.after
 	}
-	marks = bitpack.Finish(bitpack.Append(bitpack.Append(marks, kinds), after))
-	var out []byte
-	for _, n := range [...]int{len(f.numbers), len(f.marks), len(names), len(tickets)} {
-		out = binary.AppendUvarint(out, uint64(n))
+	out = appendPart(out, packColumns(kinds, after))
+	for _, field := range f.fields {
+		used := field.used()
+		sets, err := json.Marshal(used.sets)
+		if err != nil {
+			return nil, err
+		}
+		out = appendPart(appendPart(out, sets), packColumns(used.index))
 	}
-	return slices.Concat(out, names, tickets, marks), nil
+	return out, nil
+}
+
+// used returns the field without sets of no ticket.
+func (f *reportField) used() reportField {
+	var out reportField
+	index := make(map[int64]int64) // of sets in out
+	for _, i := range f.index {
+		at, ok := index[i]
+		if !ok {
+			at = int64(len(out.sets))
+			index[i] = at
+			out.sets = append(out.sets, f.sets[i])
+		}
+		out.index = append(out.index, at)
+	}
+	return out
+}
+
+func packColumns(columns ...[]int64) []byte {
+	var text []byte
+	for _, c := range columns {
+		text = bitpack.Append(text, c)
+	}
+	return bitpack.Finish(text)
+}
+
+func appendPart(to, part []byte) []byte {
+	return append(binary.AppendUvarint(to, uint64(len(part))), part...)
 }
 
 var errReportFacts = errors.New("stored facts of reports are corrupt")
 
-// decode replaces f by the facts of a text of encode.
-func (f *reportFacts) decode(first int64, text []byte) error {
+// cutSize cuts a number off a stored text.
+func cutSize(text []byte) (n int, rest []byte, err error) {
+	v, size := binary.Uvarint(text)
+	if size <= 0 || v > 1<<30 {
+		return 0, nil, errReportFacts
+	}
+	return int(v), text[size:], nil
+}
+
+// cutPart cuts a part with its length off a stored text.
+func cutPart(text []byte) (part, rest []byte, err error) {
+	n, rest, err := cutSize(text)
+	if err != nil || n > len(rest) {
+		return nil, nil, errReportFacts
+	}
+	return rest[:n:n], rest[n:], nil
+}
+
+// decode replaces f by the facts of a text of encode. Of the fields it has only the given one.
+func (f *reportFacts) decode(first int64, text []byte, field int) error {
 	f.reset()
-	var sizes [4]int // see encode
-	for i := range sizes {
-		n, size := binary.Uvarint(text)
-		if size <= 0 || n > uint64(len(text))*64 {
-			return errReportFacts
+	tickets, text, err := cutSize(text)
+	if err != nil {
+		return err
+	}
+	marks, text, err := cutSize(text)
+	if err != nil {
+		return err
+	}
+	var parts [2 + 2*reportFields][]byte
+	for i := range parts {
+		if parts[i], text, err = cutPart(text); err != nil {
+			return err
 		}
-		sizes[i], text = int(n), text[size:]
 	}
-	tickets, marks, names, length := sizes[0], sizes[1], sizes[2], sizes[3]
-	if names+length > len(text) {
-		return errReportFacts
-	}
-	if err := json.Unmarshal(text[:names], &f.groups); err != nil {
-		return fmt.Errorf("%w: %w", errReportFacts, err)
-	}
-	var columns [5]bitpack.Column
-	if err := bitpack.Parse(text[names:names+length], tickets, columns[:]); err != nil {
+	var columns [4]bitpack.Column
+	if err := bitpack.Parse(parts[0], tickets, columns[:]); err != nil {
 		return err
 	}
 	for i := range tickets {
@@ -157,14 +220,26 @@ func (f *reportFacts) decode(first int64, text []byte) error {
 		f.created = append(f.created, columns[1].At(i))
 		f.responded = append(f.responded, columns[2].At(i))
 		f.resolved = append(f.resolved, columns[3].At(i))
-		f.group = append(f.group, columns[4].At(i))
 	}
-	if err := bitpack.Parse(text[names+length:], marks, columns[:2]); err != nil {
+	if err := bitpack.Parse(parts[1], marks, columns[:2]); err != nil {
 		return err
 	}
 	for i := range marks {
 		kind := columns[0].At(i)
 		f.marks = append(f.marks, reportMark{int(kind / int64(markKinds)), markKind(kind % int64(markKinds)), columns[1].At(i)})
+	}
+	if field == noField {
+		return nil
+	}
+	own := &f.fields[field]
+	if err := json.Unmarshal(parts[2+2*field], &own.sets); err != nil {
+		return fmt.Errorf("%w: %w", errReportFacts, err)
+	}
+	if err := bitpack.Parse(parts[3+2*field], tickets, columns[:1]); err != nil {
+		return err
+	}
+	for i := range tickets {
+		own.index = append(own.index, columns[0].At(i))
 	}
 	return nil
 }
@@ -174,8 +249,11 @@ func (f *reportFacts) decode(first int64, text []byte) error {
 func readReportFacts(ctx context.Context, q db.Querier, organizationID, where string, args ...any) (*reportFacts, error) {
 	args = append([]any{organizationID}, args...)
 	f := new(reportFacts)
-	index := make(map[int64]int)     // of tickets by number
-	groups := make(map[string]int64) // by their fields
+	index := make(map[int64]int)             // of tickets by number
+	var known [reportFields]map[string]int64 // sets of the fields
+	for k := range known {
+		known[k] = make(map[string]int64)
+	}
 	rows, err := q.Query(ctx, `SELECT number, created_at, channel, coalesce(assignee_id, ''), coalesce(tags, ''),
 			coalesce(first_responded_at, -1), coalesce(resolved_at, -1), coalesce(sla, '')
 		FROM tickets WHERE organization_id = $1 AND `+where+" ORDER BY number", args...)
@@ -185,26 +263,24 @@ func readReportFacts(ctx context.Context, q db.Querier, organizationID, where st
 	defer rows.Close()
 	for rows.Next() {
 		var number, created, responded, resolved int64
-		var g reportGroup
-		var tags, sla string
-		if err := rows.Scan(&number, &created, &g.Channel, &g.Assignee, &tags, &responded, &resolved, &sla); err != nil {
+		var channel, assignee, tags, sla string
+		if err := rows.Scan(&number, &created, &channel, &assignee, &tags, &responded, &resolved, &sla); err != nil {
 			return nil, err
 		}
-		key := g.Channel + "\x00" + g.Assignee + "\x00" + tags
-		at, ok := groups[key]
-		if !ok {
-			if tags != "" {
-				if err := json.Unmarshal([]byte(tags), &g.Tags); err != nil {
-					return nil, fmt.Errorf("read tags of ticket %d: %w", number, err)
-				}
-			}
-			at = int64(len(f.groups))
-			groups[key], f.groups = at, append(f.groups, g)
+		one := func(value string) func() ([]string, error) {
+			return func() ([]string, error) { return []string{value}, nil }
+		}
+		if err := errors.Join(
+			f.fields[channelField].add(known[channelField], channel, one(channel)),
+			f.fields[assigneeField].add(known[assigneeField], assignee, one(assignee)),
+			f.fields[tagField].add(known[tagField], tags, func() ([]string, error) { return tagValues(tags) }),
+		); err != nil {
+			return nil, fmt.Errorf("read tags of ticket %d: %w", number, err)
 		}
 		created /= second
 		i := len(f.numbers)
 		index[number] = i
-		f.numbers, f.created, f.group = append(f.numbers, number), append(f.created, created), append(f.group, at)
+		f.numbers, f.created = append(f.numbers, number), append(f.created, created)
 		f.responded, f.resolved = append(f.responded, secondsAfter(created, responded)), append(f.resolved, secondsAfter(created, resolved))
 		if err := f.addClocks(i, sla); err != nil {
 			return nil, fmt.Errorf("read SLA of ticket %d: %w", number, err)
@@ -229,6 +305,20 @@ func readReportFacts(ctx context.Context, q db.Querier, organizationID, where st
 	}
 	slices.SortStableFunc(f.marks, func(a, b reportMark) int { return a.ticket - b.ticket })
 	return f, reopened.Err()
+}
+
+// tagValues returns the tags of a ticket; the empty text for none.
+func tagValues(stored string) ([]string, error) {
+	var tags []string
+	if stored != "" {
+		if err := json.Unmarshal([]byte(stored), &tags); err != nil {
+			return nil, err
+		}
+	}
+	if len(tags) == 0 {
+		tags = []string{""}
+	}
+	return tags, nil
 }
 
 // second is one in microseconds.
