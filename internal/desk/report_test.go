@@ -469,9 +469,9 @@ func (f *fixture) fillReports(tickets int) {
 			_, err := tx.Exec(context.Background(), `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel, customer_id, assignee_id, tags,
 					created_at, updated_at, first_responded_at, resolved_at)
 				WITH RECURSIVE n(i) AS (SELECT $2 + 1 UNION ALL SELECT i + 1 FROM n WHERE i < $3)
-				SELECT 'ticket-' || i, $1, i, '', CASE WHEN i * 7919 % 500 = 0 THEN 'open' ELSE 'closed' END, 'normal', 'channel-' || i * 7907 % 8, 'customer-' || i / 5,
-					CASE WHEN i % 20 > 0 THEN 'agent-' || i * 7901 % 50 END,
-					CASE WHEN i % 5 < 2 THEN '["tag-' || i * 7883 % 20 || '","tag-' || 20 + i * 7879 % 17 || '"]' END,
+				SELECT 'ticket-' || i, $1, i, '', CASE WHEN i * 7919 % 500 = 0 THEN 'open' ELSE 'closed' END, 'normal', 'channel-' || (i * 7907 % 8), 'customer-' || (i / 5),
+					CASE WHEN i % 20 > 0 THEN 'agent-' || (i * 7901 % 50) END,
+					CASE WHEN i % 5 < 2 THEN '["tag-' || (i * 7883 % 20) || '","tag-' || (20 + i * 7879 % 17) || '"]' END,
 					$4 + i * $5, $4 + i * $5, $4 + i * $5 + i * 7919 % 18000 * 1000000,
 					CASE WHEN i * 7919 % 500 > 0 THEN $4 + i * $5 + i * 104729 % 360000 * 1000000 END FROM n`,
 				orgA, int64(n), int64(min(n+batch, tickets)), benchStart.UnixMicro(), benchStep.Microseconds())
