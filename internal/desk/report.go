@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -398,49 +400,53 @@ func durations(lists [][]uint32) Durations {
 	if n == 0 {
 		return Durations{}
 	}
-	at := orderStatistics(lists, n)
-	low, high := at((n-1)/2), at(n/2)
-	return Durations{Count: int64(n), Median: (low + high + 1) / 2, Percentile90: at((9*n+9)/10 - 1)}
+	low := orderStatistic(lists, (n-1)/2)
+	high := low
+	if n%2 == 0 {
+		high = orderStatistic(lists, n/2)
+	}
+	return Durations{Count: int64(n), Median: (low + high + 1) / 2, Percentile90: orderStatistic(lists, (9*n+9)/10-1)}
 }
 
-// fewDurations are sorted; more are counted by their high and low halves.
-const fewDurations = 20_000
+// fewDurations are sorted; more are narrowed down by counts of equal parts of their range.
+const fewDurations = 100
 
-// orderStatistics returns the function of the k-th smallest of the n values of lists, from 0 on.
-func orderStatistics(lists [][]uint32, n int) func(k int) int64 {
-	if n <= fewDurations {
-		sorted := slices.Concat(lists...)
-		slices.Sort(sorted)
-		return func(k int) int64 { return int64(sorted[k]) }
-	}
-	high := make([]int, 1<<16)
-	for _, list := range lists {
-		for _, v := range list {
-			high[v>>16]++
+// orderStatistic returns the k-th smallest of the values of lists, from 0 on. They have at least
+// k+1 values.
+func orderStatistic(lists [][]uint32, k int) int64 {
+	for {
+		n, low, high := 0, uint32(math.MaxUint32), uint32(0)
+		for _, list := range lists {
+			n += len(list)
+			for _, v := range list {
+				low, high = min(low, v), max(high, v)
+			}
 		}
-	}
-	lows := make(map[uint32][]int) // by high half
-	return func(k int) int64 {
-		half := uint32(0)
-		for ; k >= high[half]; half++ {
-			k -= high[half]
+		switch {
+		case low == high:
+			return int64(low)
+		case n <= fewDurations:
+			return int64(slices.Sorted(slices.Values(slices.Concat(lists...)))[k])
 		}
-		low := lows[half]
-		if low == nil {
-			low = make([]int, 1<<16)
-			lows[half] = low
-			for _, list := range lists {
-				for _, v := range list {
-					if v>>16 == half {
-						low[v&0xffff]++
-					}
+		var counts [1 << 12]int
+		shift := max(0, bits.Len32(high-low)-12)
+		for _, list := range lists {
+			for _, v := range list {
+				counts[(v-low)>>shift]++
+			}
+		}
+		part := uint32(0) // that has the k-th smallest
+		for ; k >= counts[part]; part++ {
+			k -= counts[part]
+		}
+		narrowed := make([]uint32, 0, counts[part])
+		for _, list := range lists {
+			for _, v := range list {
+				if (v-low)>>shift == part {
+					narrowed = append(narrowed, v)
 				}
 			}
 		}
-		rest := uint32(0)
-		for ; k >= low[rest]; rest++ {
-			k -= low[rest]
-		}
-		return int64(half<<16 | rest)
+		lists = [][]uint32{narrowed}
 	}
 }

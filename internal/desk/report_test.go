@@ -506,12 +506,14 @@ func BenchmarkReport(b *testing.B) {
 		for _, by := range []desk.ReportBy{desk.ByChannel, desk.ByAssignee, desk.ByTag} {
 			b.Run(fmt.Sprintf("%d days by %s", days, by), func(b *testing.B) {
 				q := desk.ReportQuery{From: to.AddDate(0, 0, -days), To: to, Previous: to.AddDate(0, 0, -2*days), Granularity: period.Day, Location: zone, By: by}
+				used := cpu()
 				for b.Loop() {
 					report, err := f.desk.Report(b.Context(), orgA, q)
 					if err != nil || report.Waiting > 0 || report.Totals.Created == 0 {
 						b.Fatal(report.Totals, err)
 					}
 				}
+				b.ReportMetric(float64((cpu()-used).Milliseconds())/float64(b.N), "ms-processor/op")
 			})
 		}
 	}
