@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,7 +69,7 @@ func newSelection(r *web.Request) *selection {
 		{Name: "days", Label: "Period", Type: "select", Options: []web.Option{{Value: "7", Label: "7 days"}, {Value: "", Label: "30 days"}, {Value: "90", Label: "90 days"}, {Value: "365", Label: "A year"}, {Value: "dates", Label: "From and to"}}},
 		{Name: "from", Label: "From", Type: "date", Optional: true},
 		{Name: "to", Label: "To", Type: "date", Optional: true},
-		{Name: "per", Label: "Figures per", Type: "select", Options: []web.Option{{Value: "", Label: "Automatic"}, {Value: "day", Label: "Day"}, {Value: "week", Label: "Week"}, {Value: "month", Label: "Month"}}},
+		{Name: "per", Label: "Figures per", Type: "select", Options: []web.Option{{Value: "", Label: "Automatic"}, {Value: "day", Label: "Day"}, {Value: "week", Label: "Week"}, {Value: "month", Label: "Month"}}, Help: "Charts of more than 31 days show weeks or months. Exports have the selected ones."},
 		{Name: "by", Label: "Table by", Type: "select", Options: []web.Option{{Value: "", Label: "Channel"}, {Value: "tag", Label: "Tag"}, {Value: "assignee", Label: "Agent"}}},
 	}}
 	for i := range s.Fields {
@@ -93,16 +94,24 @@ func newSelection(r *web.Request) *selection {
 		Granularity: period.Granularity(s.value("per")), Location: zone, By: cmp.Or(desk.ReportBy(s.value("by")), desk.ByChannel),
 	}
 	if s.query.Granularity == "" {
-		switch {
-		case s.days <= 31:
-			s.query.Granularity = period.Day
-		case s.days <= 190:
-			s.query.Granularity = period.Week
-		default:
-			s.query.Granularity = period.Month
-		}
+		s.query.Granularity = s.finest()
 	}
 	return s
+}
+
+// steps are the selectable granularities, from the finest.
+var steps = []period.Granularity{period.Day, period.Week, period.Month}
+
+// finest returns the finest granularity for the page: it has about 30 periods at most, so that it
+// stays small.
+func (s *selection) finest() period.Granularity {
+	switch {
+	case s.days <= 31:
+		return period.Day
+	case s.days <= 217:
+		return period.Week
+	}
+	return period.Month
 }
 
 func isOption(f *web.Field) bool {
@@ -192,6 +201,9 @@ func (p *pages) report(w http.ResponseWriter, r *web.Request) error {
 	if len(s.Fields.Wrong()) > 0 {
 		pg.Status, pg.Fields, pg.Body = http.StatusUnprocessableEntity, s.Fields, b
 		return p.Render(w, r, "reports", pg)
+	}
+	if finest := s.finest(); slices.Index(steps, s.query.Granularity) < slices.Index(steps, finest) {
+		s.query.Granularity = finest
 	}
 	report, err := p.Desk.Report(r.Context(), r.OrganizationID, s.query)
 	if err != nil {

@@ -97,6 +97,24 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// TestSelectedPeriods: the page stays small, and exports have the selected periods.
+func TestSelectedPeriods(t *testing.T) {
+	h := newHarness(t)
+	h.ticket(h.Organization.ID, h.Accounts.Now().Add(-time.Hour), "email", "")
+	b := h.SignIn(h.Agent)
+	for query, want := range map[string]int{"": 30, "?days=365&per=day": 365, "?days=90&per=day": 90, "?days=7": 7} {
+		if got := len(h.rows(b, "/reports/export"+query)) - 1; got != want {
+			t.Errorf("%s: %d periods in the export, want %d", query, got, want)
+		}
+		if w := b.Get("/reports" + query); w.Code != http.StatusOK || w.Body.Len() > 40_000 {
+			t.Errorf("%s: got %d, %d bytes", query, w.Code, w.Body.Len())
+		}
+	}
+	if n := len(b.Page("/reports?days=90&per=day&view=table").WithAttr("data-label", "Period")) / 6; n > 14 {
+		t.Errorf("%d periods of 90 days, want weeks", n)
+	}
+}
+
 func TestReportsOfWrongDates(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Agent)
