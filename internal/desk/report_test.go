@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -441,6 +443,72 @@ func TestReportFollowsTheRules(t *testing.T) {
 	}
 }
 
+// TestPackingBesideChanges: nothing that changes while it is packed is missed.
+func TestPackingBesideChanges(t *testing.T) {
+	f := newFixture(t)
+	f.desk.PackAll()
+	const tickets = 5000
+	f.fillReports(tickets)
+	var writers sync.WaitGroup
+	for w := range 2 {
+		writers.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(w), 3))
+			for range 150 {
+				number := 2*r.IntN(tickets/2) + w // each ticket has one writer
+				err := f.db.Write(context.Background(), func(tx *db.Tx) error {
+					_, err := tx.Exec(context.Background(), "UPDATE tickets SET assignee_id = $2, first_responded_at = NULL WHERE id = $1", fmt.Sprint("ticket-", number), fmt.Sprint("writer-", r.IntN(4)))
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { writers.Wait(); close(done) }()
+	for busy := true; busy; {
+		select {
+		case <-done:
+			busy = false
+		default:
+		}
+		if err := f.desk.PackReports(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := f.count("report_changes"); n != 0 {
+		t.Errorf("%d changes left", n)
+	}
+	report, err := f.desk.Report(t.Context(), orgA, desk.ReportQuery{
+		From: benchStart, To: benchStart.AddDate(1, 0, 0), Granularity: period.Total, Location: time.UTC, By: desk.ByAssignee,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]int64)
+	for _, g := range report.Groups {
+		got[g.Value] = g.Created*10_000 + g.FirstResponse.Count
+	}
+	rows, err := f.db.Query(t.Context(), "SELECT coalesce(assignee_id, ''), count(*) * 10000 + count(first_responded_at) FROM tickets GROUP BY 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	want := make(map[string]int64)
+	for rows.Next() {
+		var assignee string
+		var n int64
+		if err := rows.Scan(&assignee, &n); err != nil {
+			t.Fatal(err)
+		}
+		want[assignee] = n
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestReportRefuses(t *testing.T) {
 	f := newFixture(t)
 	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -468,12 +536,12 @@ func (f *fixture) fillReports(tickets int) {
 		f.write("tickets", func(tx *db.Tx) error {
 			_, err := tx.Exec(context.Background(), `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel, customer_id, assignee_id, tags,
 					created_at, updated_at, first_responded_at, resolved_at)
-				WITH RECURSIVE n(i) AS (SELECT $2 + 1 UNION ALL SELECT i + 1 FROM n WHERE i < $3)
+				WITH RECURSIVE n(i) AS (SELECT CAST($2 AS BIGINT) + 1 UNION ALL SELECT i + 1 FROM n WHERE i < CAST($3 AS BIGINT))
 				SELECT 'ticket-' || i, $1, i, '', CASE WHEN i * 7919 % 500 = 0 THEN 'open' ELSE 'closed' END, 'normal', 'channel-' || (i * 7907 % 8), 'customer-' || (i / 5),
 					CASE WHEN i % 20 > 0 THEN 'agent-' || (i * 7901 % 50) END,
 					CASE WHEN i % 5 < 2 THEN '["tag-' || (i * 7883 % 20) || '","tag-' || (20 + i * 7879 % 17) || '"]' END,
-					$4 + i * $5, $4 + i * $5, $4 + i * $5 + i * 7919 % 18000 * 1000000,
-					CASE WHEN i * 7919 % 500 > 0 THEN $4 + i * $5 + i * 104729 % 360000 * 1000000 END FROM n`,
+					CAST($4 AS BIGINT) + i * CAST($5 AS BIGINT), CAST($4 AS BIGINT) + i * CAST($5 AS BIGINT), CAST($4 AS BIGINT) + i * CAST($5 AS BIGINT) + i * 7919 % 18000 * 1000000,
+					CASE WHEN i * 7919 % 500 > 0 THEN CAST($4 AS BIGINT) + i * CAST($5 AS BIGINT) + i * 104729 % 360000 * 1000000 END FROM n`,
 				orgA, int64(n), int64(min(n+batch, tickets)), benchStart.UnixMicro(), benchStep.Microseconds())
 			return err
 		})
