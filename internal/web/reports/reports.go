@@ -228,7 +228,7 @@ func (p *pages) report(w http.ResponseWriter, r *web.Request) error {
 func (p *pages) fill(r *web.Request, b *reportPage, s *selection, report *desk.Report) error {
 	b.Figures = figures(&report.Totals, &report.Previous)
 	b.Tables = r.URL.Query().Get("view") == "table"
-	b.Charts = charts(report.Periods, s.query.Granularity, b.Tables)
+	b.Charts = charts(r, report.Periods, s.query.Granularity, b.Tables)
 	values := r.URL.Query()
 	b.Periods, b.GroupFile = web.Address(exportPath, values), ""
 	values.Set("rows", "groups")
@@ -352,13 +352,13 @@ func change(now, before int64) string {
 }
 
 // charts draws the figures over time.
-func charts(periods []desk.ReportPeriod, g period.Granularity, tables bool) []chart.Chart {
+func charts(r *web.Request, periods []desk.ReportPeriod, g period.Granularity, tables bool) []chart.Chart {
 	var list []chart.Chart
 	add := func(title, unit string, bars bool, figure func(f *desk.ReportFigures) int64, format func(n int64) string) {
 		values := make([]chart.Value, len(periods))
 		for i := range periods {
 			at := periods[i].Start
-			v := chart.Value{Label: web.LongDate(at), Short: web.ShortDate(at), N: figure(&periods[i].ReportFigures)}
+			v := chart.Value{Label: r.LongDate(at), Short: r.ShortDate(at), N: figure(&periods[i].ReportFigures)}
 			switch g {
 			case period.Week:
 				v.Label = "Week of " + v.Label
