@@ -209,6 +209,9 @@ func (s *Service) Redact(ctx context.Context, organizationID, customerID string)
 
 // redactTicket removes a customer's part of a locked ticket.
 func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, customerID string, addresses []string) error {
+	if err := s.deleteTicketPending(ctx, tx, t, customerID); err != nil {
+		return err
+	}
 	p, err := s.loadCustomerPart(ctx, tx, t, customerID)
 	if err != nil {
 		return err
@@ -229,9 +232,6 @@ func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, custom
 	}
 	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1", t.ID); err != nil {
 		return fmt.Errorf("delete drafts: %w", err)
-	}
-	if err := s.deleteTicketPending(ctx, tx, t); err != nil {
-		return err
 	}
 	if len(addresses) > 0 {
 		if err := tx.Queue(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", t.ID, addresses); err != nil {

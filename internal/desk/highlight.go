@@ -174,10 +174,12 @@ func (h *Highlighter) Excerpt(text string) []Span {
 	return spans
 }
 
-// Bounds of the messages that are examined for a search: per ticket, and their characters.
+// Bounds of the messages that are examined for a search: per ticket, their characters, and the
+// bytes of all.
 const (
-	matchedMessages = 50
-	matchedText     = 20_000
+	matchedMessages = 20
+	matchedText     = 5_000
+	matchedInAll    = 200_000
 )
 
 // MatchingMessages returns the newest message of each ticket that matches a search, by the
@@ -187,7 +189,11 @@ func (s *Service) MatchingMessages(ctx context.Context, q db.Querier, tickets []
 	if len(tickets) == 0 || len(h.terms) == 0 {
 		return found, nil
 	}
+	left := matchedInAll
 	for i := range tickets {
+		if left <= 0 {
+			break
+		}
 		messages, err := db.All(ctx, q, func(row db.Row) (m Message, err error) {
 			err = row.Scan(&m.ID, &m.TicketID, &m.Direction, &m.Kind, &m.Author.Type, db.IntoText(&m.Author.ID), &m.Author.Name, &m.Text, db.IntoTime(&m.CreatedAt))
 			return m, err
@@ -196,8 +202,11 @@ func (s *Service) MatchingMessages(ctx context.Context, q db.Querier, tickets []
 		if err != nil {
 			return nil, fmt.Errorf("find matching messages: %w", err)
 		}
-		if at := slices.IndexFunc(messages, func(m Message) bool { return h.Matches(m.Text) }); at >= 0 {
-			found[tickets[i].ID] = messages[at]
+		for _, m := range messages {
+			if left -= len(m.Text); h.Matches(m.Text) {
+				found[tickets[i].ID] = m
+				break
+			}
 		}
 	}
 	return found, nil

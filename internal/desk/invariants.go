@@ -45,7 +45,10 @@ func Invariants(postgres bool, eventsSince time.Time) []db.Invariant {
 			Broken: `SELECT t.id FROM tickets t WHERE t.created_at >= $1
 				AND NOT EXISTS (SELECT 1 FROM events e WHERE e.ticket_id = t.id AND (e.name = 'ticket.created' OR e.members LIKE '%ticket.created:%'))`, Args: []any{eventsSince.UnixMicro()}},
 		{Name: "attachments are in messages", Table: "attachments",
-			Broken: "SELECT a.id FROM attachments a LEFT JOIN messages m ON m.ticket_id = a.ticket_id AND m.id = a.message_id WHERE m.id IS NULL"},
+			Broken: "SELECT a.id FROM attachments a LEFT JOIN messages m ON m.ticket_id = a.ticket_id AND m.id = a.message_id WHERE m.id IS NULL AND NOT EXISTS (SELECT 1 FROM pending_replies p WHERE p.ticket_id = a.ticket_id AND p.message_id = a.message_id)"},
+		{Name: "pending replies are in tickets, and have their job", Table: "pending_replies",
+			Broken: `SELECT p.message_id FROM pending_replies p LEFT JOIN tickets t ON t.id = p.ticket_id AND t.organization_id = p.organization_id
+				WHERE t.id IS NULL OR p.state <> 'failed' AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = p.job_id)`},
 		{Name: "message ids belong to messages", Table: "message_ids",
 			Broken: "SELECT i.exact FROM message_ids i LEFT JOIN messages m ON m.ticket_id = i.ticket_id AND m.id = i.message_id WHERE m.id IS NULL"},
 		{Name: "addresses belong to customers", Table: "contact_points",

@@ -22,9 +22,9 @@ func MarkRestoredTx(ctx context.Context, tx *db.Tx) error {
 	if err := tx.Queue(ctx, "UPDATE outbox SET handed_at = "+created+", doubted_at = "+created+", handed_by = $1 WHERE handed_at IS NULL", ViaUnknown); err != nil {
 		return fmt.Errorf("mark restored messages: %w", err)
 	}
-	// A person decides about replies whose time came after the backup.
-	if err := tx.Queue(ctx, "UPDATE pending_replies SET state = $1, error = $2 WHERE state <> $1 AND send_at <= $3", string(channel.ReceiptFailed),
-		"it may have been sent: it waited in the backup from which this server was restored", tx.Now.UnixMicro()); err != nil {
+	// Pending ones may have been sent, or undone, since: a person decides.
+	if err := tx.Queue(ctx, "UPDATE pending_replies SET state = $1, error = $2 WHERE state <> $1", string(channel.ReceiptFailed),
+		"it may have been sent or undone: it waited in the backup from which this server was restored"); err != nil {
 		return fmt.Errorf("mark restored replies: %w", err)
 	}
 	return nil

@@ -82,6 +82,12 @@ func (s *Service) addPending(ctx context.Context, tx *db.Tx, t *Ticket, r *Reply
 		p.SendAt, p.Delivery.State = tx.Now.Add(r.Hold), DeliveryHeld
 	}
 	if err := s.tryConversations(ctx, tx, t, r.ConversationID, func(c *Conversation) error {
+		if c.ID == "" { // so that it stays the customer's if the ticket is merged
+			c.ID, c.CreatedAt = newID(), tx.Now
+			if err := insertConversation(ctx, tx, c); err != nil {
+				return err
+			}
+		}
 		p.ConversationID, p.Channel = c.ID, c.Channel
 		s.setContent(&p.Message, &r.Content)
 		return s.checkRoute(ctx, tx, t, c, &p.Message, chosenRecipients{r.To, r.Cc})
@@ -148,6 +154,21 @@ func (s *Service) PendingReplies(ctx context.Context, q db.Querier, organization
 		messages[i] = list[i].Message
 	}
 	return messages, s.fillAttachments(ctx, q, ticketID, messages)
+}
+
+// NewestSeen returns the id of what a reader of the newest message and all pending replies of a
+// ticket has seen last; see [Reply.Seen]. newest is nil if the ticket has no message.
+func (s *Service) NewestSeen(ctx context.Context, q db.Querier, ticketID string, newest *Message) (id string, err error) {
+	place := int64(0)
+	if newest != nil {
+		id, place = newest.ID, newest.seq
+	}
+	err = q.QueryRow(ctx, `SELECT coalesce((SELECT message_id FROM pending_replies WHERE ticket_id = $1 AND place >= $2 AND state <> $3
+		ORDER BY ordinal DESC LIMIT 1), $4)`, ticketID, place, string(channel.ReceiptFailed), id).Scan(&id)
+	if err != nil {
+		return "", fmt.Errorf("find the newest reply: %w", err)
+	}
+	return id, nil
 }
 
 // PendingReply returns a reply that leaves later. Error: NotFound.
@@ -273,9 +294,11 @@ func (s *Service) deletePending(ctx context.Context, tx *db.Tx, t *Ticket, list 
 	return s.queue.DeleteTx(ctx, tx, jobs...)
 }
 
-// deleteTicketPending deletes all pending replies of a locked ticket.
-func (s *Service) deleteTicketPending(ctx context.Context, tx *db.Tx, t *Ticket) error {
-	list, err := db.All(ctx, tx, scanPending, "SELECT "+pendingColumns+" FROM pending_replies WHERE ticket_id = $1", t.ID)
+// deleteTicketPending deletes the pending replies of a locked ticket; those to a customer, or all
+// for an empty id.
+func (s *Service) deleteTicketPending(ctx context.Context, tx *db.Tx, t *Ticket, customerID string) error {
+	list, err := db.All(ctx, tx, scanPending, "SELECT "+pendingColumns+` FROM pending_replies WHERE ticket_id = $1
+		AND ($2 = '' OR conversation_id IN (SELECT id FROM conversations WHERE ticket_id = $1 AND customer_id = $2))`, t.ID, customerID)
 	if err != nil {
 		return fmt.Errorf("find pending replies: %w", err)
 	}
@@ -361,7 +384,7 @@ func (s *Service) sendPending(ctx context.Context, tx *db.Tx, organizationID, id
 	return err
 }
 
-// failPending records why a pending reply cannot be sent, and marks the ticket unread.
+// failPending records why a pending reply cannot be sent, opens the ticket and marks it unread.
 func (s *Service) failPending(ctx context.Context, tx *db.Tx, organizationID, id, reason string) error {
 	p, t, err := lockPending(ctx, tx, organizationID, id)
 	if errors.Is(err, db.ErrNoRows) {
@@ -373,6 +396,11 @@ func (s *Service) failPending(ctx context.Context, tx *db.Tx, organizationID, id
 	if err := tx.Queue(ctx, "UPDATE pending_replies SET state = $2, error = $3 WHERE message_id = $1",
 		p.ID, string(channel.ReceiptFailed), line(reason, 500)); err != nil {
 		return fmt.Errorf("record failure: %w", err)
+	}
+	if t.Status != StatusOpen && t.MergedIntoID == "" { // somebody has to look at it
+		if err := s.applyUpdate(ctx, tx, &t, Update{Status: new(StatusOpen)}); err != nil {
+			return err
+		}
 	}
 	if err := tx.Queue(ctx, "UPDATE tickets SET "+setHeardAt+" WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("mark ticket unread: %w", err)

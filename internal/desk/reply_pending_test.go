@@ -253,7 +253,7 @@ func TestPendingReplyRestored(t *testing.T) {
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return desk.MarkRestoredTx(t.Context(), tx) }); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.pending(ticket); got != "due failed, later scheduled" {
+	if got := f.pending(ticket); got != "due failed, later failed" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -293,4 +293,79 @@ func TestCrossedSends(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// seen returns what a reader of a ticket has seen last.
+func (f *fixture) seen(ticketID string) *string {
+	f.Helper()
+	messages := f.messages(ticketID)
+	id, err := f.desk.NewestSeen(f.Context(), f.db, ticketID, &messages[len(messages)-1])
+	if err != nil {
+		f.Fatal(err)
+	}
+	return &id
+}
+
+// A scheduled reply that waits does not make later replies cross, once they are seen.
+func TestScheduledReplyWaits(t *testing.T) {
+	f := newFixture(t)
+	ticket, _ := f.begin("It is flat.")
+	tomorrow := time.Now().Add(24 * time.Hour)
+	m, err := f.later(ticket, grace, desk.Reply{Seen: f.seen(ticket), SendAt: tomorrow}, desk.Draft{Text: "Tomorrow."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.seen(ticket); *got != m.ID {
+		t.Errorf("a reader has seen %s last, want the scheduled reply", *got)
+	}
+	for _, by := range []desk.Actor{robin, grace, robin, partner, grace} {
+		if _, err := f.replyHaving(ticket, by, f.seen(ticket)); err != nil {
+			t.Errorf("%s has seen everything: %v", by.Name, err)
+		}
+	}
+}
+
+// A pending reply without a conversation so far stays its customer's after a merge.
+func TestPendingReplyOfItsOwn(t *testing.T) {
+	onClock(t, func(t *testing.T, f *fixture) {
+		empty, err := f.create(orgA, desk.NewTicket{By: grace, Subject: "For Ana", Customer: &desk.Person{Email: "ana@c.example"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bob := f.intake(text("+4915112345671", "I am Bob")).TicketID
+		m, err := f.later(empty.ID, grace, desk.Reply{SendAt: time.Now().Add(time.Hour)}, desk.Draft{Text: "Dear Ana"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.merge(orgA, empty.ID, bob); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Hour)
+		if n := f.count("outbox"); n != 0 {
+			t.Error("the reply to Ana goes to Bob")
+		}
+		if got, err := f.desk.OutboundMessage(t.Context(), f.db, orgA, m.ID); err != nil || got.Channel != desk.ChannelAPI || got.ConversationID != m.ConversationID {
+			t.Errorf("it is %+v, %v", got, err)
+		}
+	}, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
+}
+
+// Data with pending replies is sound, and their files are found by a search only once they left.
+func TestPendingReplyIsSound(t *testing.T) {
+	f := newFixture(t)
+	ticket, _ := f.begin("It is flat.")
+	m, err := f.later(ticket, grace, desk.Reply{SendAt: time.Now().Add(time.Hour)}, desk.Draft{Text: "later", Attachments: []channel.Attachment{{Name: "zebra.txt", Data: []byte("z")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.index()
+	f.wantInvariants(t)
+	if n := f.numbers(orgA, desk.TicketQuery{Text: "zebra"}); len(n) != 0 {
+		t.Error("a search finds the file of a reply that has not left")
+	}
+	if err := f.cancel(orgA, m.ID); err != nil {
+		t.Fatal(err)
+	}
+	f.index()
+	f.wantInvariants(t)
 }

@@ -358,6 +358,7 @@ func (s *Service) applyUpdate(ctx context.Context, tx *db.Tx, t *Ticket, u Updat
 // the row.
 func (s *Service) applyFields(ctx context.Context, tx *db.Tx, t *Ticket, u Update) (map[string]event.Change, error) {
 	changes := make(map[string]event.Change)
+	t.snoozed = t.Snoozed() // a previous version leaves it
 	if u.Subject != nil && *u.Subject != t.Subject {
 		changes["subject"] = event.Change{From: t.Subject, To: *u.Subject}
 		if err := s.enqueueTicketIndexing(ctx, tx, t); err != nil {
@@ -587,7 +588,7 @@ func (s *Service) deleteRows(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	if err := s.deleteQueuedMessages(ctx, tx, t.ID); err != nil {
 		return err
 	}
-	if err := s.deleteTicketPending(ctx, tx, t); err != nil {
+	if err := s.deleteTicketPending(ctx, tx, t, ""); err != nil {
 		return err
 	}
 	if err := s.deleteTicketFiles(ctx, tx, t); err != nil {

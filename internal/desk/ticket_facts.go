@@ -135,7 +135,8 @@ func (x *indexer) factsOf(p *pendingFacts) (int, error) {
 
 // sqlFacts selects the facts of a ticket, each kind joined by spaces.
 var sqlFacts = fmt.Sprintf(`SELECT t.subject, t.tags, t.external_id, u.name,
-	(SELECT string_agg(name, ' ') FROM (SELECT name FROM attachments WHERE ticket_id = t.id AND NOT inline ORDER BY id DESC LIMIT %d) AS files),
+	(SELECT string_agg(name, ' ') FROM (SELECT name FROM attachments a WHERE ticket_id = t.id AND NOT inline
+		AND NOT EXISTS (SELECT 1 FROM pending_replies p WHERE p.message_id = a.message_id) ORDER BY id DESC LIMIT %d) AS files),
 	(SELECT string_agg(CASE kind WHEN 'email' THEN value || ' ' || coalesce(display, '') ELSE coalesce(display, '') END, ' ')
 		FROM (SELECT kind, value, display FROM contact_points WHERE customer_id = u.id AND kind <> 'phone'
 			ORDER BY CASE kind WHEN 'email' THEN 0 ELSE 1 END, value LIMIT %[2]d) AS points),

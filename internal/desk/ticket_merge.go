@@ -164,6 +164,10 @@ func (s *Service) UnmergeTx(ctx context.Context, tx *db.Tx, organizationID, tick
 // writeMergeState writes the merge fields of t and its status, with the
 // consequences of the status. before is the status to restore later.
 func (s *Service) writeMergeState(ctx context.Context, tx *db.Tx, t *Ticket, status, before Status, changes map[string]event.Change) error {
+	snoozed := t.snoozed // its job goes on while the ticket is merged
+	if snoozable(status) && !snoozed.Until.IsZero() && !snoozed.Until.After(tx.Now) {
+		status = StatusOpen
+	}
 	if status != t.Status {
 		if err := s.recordBreaches(ctx, tx, t, tx.Now); err != nil {
 			return err
@@ -172,6 +176,9 @@ func (s *Service) writeMergeState(ctx context.Context, tx *db.Tx, t *Ticket, sta
 		if err := s.setStatus(ctx, tx, t, status); err != nil {
 			return err
 		}
+	}
+	if t.Status == StatusClosed || snoozable(t.Status) {
+		t.snoozed = snoozed
 	}
 	t.UpdatedAt, t.movedAt = tx.Now, tx.Now
 	if err := tx.Queue(ctx, `UPDATE tickets SET status = $2, resolved_at = $3, updated_at = $4, moved_at = $4,

@@ -71,7 +71,9 @@ func (s *Service) resolveSnooze(ctx context.Context, tx *db.Tx, t *Ticket, u *Up
 	u.Snooze = &to
 	switch {
 	case to.column() == t.Snoozed().column():
-		u.Snooze = nil
+		if to.IsZero() || u.Status == nil || !snoozable(*u.Status) {
+			u.Snooze = nil
+		}
 		return nil
 	case to.IsZero():
 		if u.Status == nil {

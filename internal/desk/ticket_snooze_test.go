@@ -1,6 +1,7 @@
 package desk_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -97,4 +98,29 @@ func TestSnoozeRefused(t *testing.T) {
 	if err != nil || got.Status != desk.StatusOpen || !got.Snoozed().IsZero() {
 		t.Errorf("the whole record with another status: %s, %v, %v", got.Status, got.Snoozed(), err)
 	}
+}
+
+// A snooze goes on after an undone merge, and one whose time has come meanwhile opens the ticket.
+func TestSnoozeAfterMerge(t *testing.T) {
+	onClock(t, func(t *testing.T, f *fixture) {
+		into := f.intake(text("+4915112345672", "two")).TicketID
+		for apart, want := range map[time.Duration]desk.Status{time.Minute: desk.StatusOnHold, 2 * time.Hour: desk.StatusOpen} {
+			id := f.intake(text("+49151123456"+strconv.Itoa(int(apart.Minutes())+10), "one")).TicketID
+			f.snooze(id, desk.Snooze{Until: time.Now().Add(time.Hour)})
+			if _, err := f.merge(orgA, id, into); err != nil {
+				t.Fatal(err)
+			}
+			pass(apart)
+			if _, err := f.unmerge(orgA, id); err != nil {
+				t.Fatal(err)
+			}
+			if got := f.ticket(id); got.Status != want {
+				t.Errorf("apart for %v it is %s, want %s", apart, got.Status, want)
+			}
+			pass(2 * time.Hour)
+			if got := f.ticket(id); got.Status != desk.StatusOpen || !got.Snoozed().IsZero() {
+				t.Errorf("in the end it is %s, snoozed %v", got.Status, got.Snoozed())
+			}
+		}
+	})
 }

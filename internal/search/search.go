@@ -60,6 +60,8 @@ type Query struct {
 	Text   string
 	Types  []Type // empty: all
 	Reader desk.Reader
+	// Hidden are the types whose content the reader may not see, in excerpts of others either.
+	Hidden []Type
 }
 
 // Result is a record that matches.
@@ -111,9 +113,13 @@ type finder struct {
 	found          []Result
 }
 
+// wants reports whether results of a type are asked for.
 func (f *finder) wants(t Type) bool {
-	return len(f.query.Types) == 0 || slices.Contains(f.query.Types, t)
+	return f.shows(t) && (len(f.query.Types) == 0 || slices.Contains(f.query.Types, t))
 }
+
+// shows reports whether the reader may see the content of a type.
+func (f *finder) shows(t Type) bool { return !slices.Contains(f.query.Hidden, t) }
 
 // add adds a result. Later ones of equal kind score a little less.
 func (f *finder) add(r Result) {
@@ -136,9 +142,11 @@ func (f *finder) helpdesk(tx *db.Tx) error {
 	if err != nil {
 		return err
 	}
-	matching, err := f.Desk.MatchingMessages(f.ctx, tx, tickets, f.highlighter)
-	if err != nil {
-		return err
+	var matching map[string]desk.Message
+	if f.shows(Message) && (f.wants(Ticket) || f.wants(Message)) {
+		if matching, err = f.Desk.MatchingMessages(f.ctx, tx, tickets, f.highlighter); err != nil {
+			return err
+		}
 	}
 	for i := range tickets {
 		f.addTicket(&tickets[i], matching[tickets[i].ID])
@@ -166,7 +174,7 @@ func (f *finder) addTicket(t *desk.Ticket, m desk.Message) {
 		r.Excerpt = f.highlighter.Excerpt(t.Subject)
 	}
 	if r.Excerpt == nil {
-		r.Excerpt = f.highlighter.Excerpt(strings.Join(append([]string{t.Customer.Name, t.Customer.Email, t.Customer.Phone}, t.Tags...), ", "))
+		r.Excerpt = f.highlighter.Excerpt(strings.Join(slices.Concat([]string{t.Customer.Name, t.Customer.Email, t.Customer.Phone}, t.Tags), ", ")) // a ticket has them
 	}
 	if f.wants(Ticket) {
 		f.add(r)

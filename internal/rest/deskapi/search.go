@@ -57,13 +57,16 @@ func (a *API) search(ctx context.Context, r *rest.Request) (rest.Response, error
 	if len(types) == 0 {
 		types = search.Types
 	}
-	types = slices.DeleteFunc(slices.Clone(types), func(t search.Type) bool {
-		return t != search.Ticket && !r.Can(searchNeeds[t], apikey.Read)
-	})
-	if len(types) == 0 {
+	var hidden []search.Type
+	for t, resource := range searchNeeds {
+		if !r.Can(resource, apikey.Read) {
+			hidden = append(hidden, t)
+		}
+	}
+	if !slices.ContainsFunc(types, func(t search.Type) bool { return !slices.Contains(hidden, t) }) {
 		return rest.List([]searchResult{}, nil), nil
 	}
-	found, err := a.Search.Find(ctx, r.Key.OrganizationID, search.Query{Text: r.String("q"), Types: types})
+	found, err := a.Search.Find(ctx, r.Key.OrganizationID, search.Query{Text: r.String("q"), Types: types, Hidden: hidden})
 	if err != nil {
 		return rest.Response{}, asSearchError(err)
 	}

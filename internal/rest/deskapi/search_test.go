@@ -48,6 +48,11 @@ func TestSearch(t *testing.T) {
 			t.Errorf("a key that reads tickets only finds %v", f)
 		}
 	}
+	for _, f := range send(t, few, "GET", "/search?q=lock", "", 200).list("data") {
+		if f["highlight"] != nil {
+			t.Errorf("a key that may not read messages sees %v", f)
+		}
+	}
 	theirs := r.As(r.key(r.theirs, apikey.Permissions{Level: apikey.Admin}))
 	if found := send(t, theirs, "GET", "/search?q=zoe", "", 200).list("data"); len(found) != 0 {
 		t.Errorf("another organization finds %v", found)

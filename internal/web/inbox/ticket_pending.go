@@ -71,6 +71,9 @@ func readMoment(r *web.Request, form url.Values) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	at, err := time.ParseInLocation("2006-01-02T15:04", text, r.Now.Location())
+	if err != nil { // of an undo
+		at, err = time.Parse(time.RFC3339, text)
+	}
 	if err != nil {
 		return time.Time{}, problem.New(problem.Invalid, "choose a date and a time")
 	}
@@ -109,9 +112,10 @@ func (p *pages) changePending(w http.ResponseWriter, r *web.Request) error {
 		err = p.DB.Write(r.Context(), func(tx *db.Tx) error { return p.Desk.SendNowTx(r.Context(), tx, r.OrganizationID, id) })
 	} else {
 		n.Text = "Nothing was sent. The text is in the reply field."
-		err = p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) error {
-			return p.undoReply(ctx, tx, r, &t, id, form, &n)
-		})
+		err = p.DB.Write(r.Context(), func(tx *db.Tx) error { return p.undoReply(r.Context(), tx, r, &t, id, &n) })
+		if err == nil {
+			err = p.undoChanges(r, form, &n)
+		}
 	}
 	if e, ok := submitError(err); ok {
 		n, err = web.Notice{Text: "Undo failed. " + asSentence(e.Message), Bad: true}, nil
@@ -122,13 +126,16 @@ func (p *pages) changePending(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, ticketPath(t.Number)+listQuery(r), n)
 }
 
-func (p *pages) undoReply(ctx context.Context, tx *db.Tx, r *web.Request, t *desk.Ticket, id string, form url.Values, n *web.Notice) error {
+// undoReply deletes a reply that has not left, and restores its text as the user's draft.
+func (p *pages) undoReply(ctx context.Context, tx *db.Tx, r *web.Request, t *desk.Ticket, id string, n *web.Notice) error {
 	m, err := p.Desk.CancelReplyTx(ctx, tx, r.OrganizationID, id)
 	if err != nil {
 		return err
 	}
-	if m.TicketID != t.ID {
-		return problem.New(problem.NotFound, "there is no such message")
+	if m.TicketID != t.ID { // merged meanwhile
+		if *t, err = p.Desk.Ticket(ctx, tx, r.OrganizationID, m.TicketID); err != nil {
+			return err
+		}
 	}
 	drafts, err := p.Desk.SavedDrafts(ctx, tx, r.OrganizationID, r.UserID, t.ID)
 	if err != nil {
@@ -136,7 +143,10 @@ func (p *pages) undoReply(ctx context.Context, tx *db.Tx, r *web.Request, t *des
 	}
 	d := desk.SavedDraft{TicketID: t.ID, UserID: r.UserID, Kind: desk.KindReply, ConversationID: m.ConversationID, Text: m.Text}
 	if later := drafts[desk.KindReply].Text; strings.TrimSpace(later) != "" {
-		d.Text += "\n\n" + later
+		both := d
+		if both.Text += "\n\n" + later; problem.Check(both) == nil {
+			d = both
+		}
 	}
 	if err := p.Desk.SaveDraftTx(ctx, tx, r.OrganizationID, d); err != nil {
 		return err
@@ -144,12 +154,39 @@ func (p *pages) undoReply(ctx context.Context, tx *db.Tx, r *web.Request, t *des
 	if len(m.Attachments) > 0 {
 		n.Text += " Attach the files again."
 	}
-	u, changes := revert(t, form)
-	if !changes {
+	return nil
+}
+
+// undoChanges undoes the changes that were made with a reply, except those that have been changed
+// since. A refusal is part of the notice: the reply is undone all the same.
+func (p *pages) undoChanges(r *web.Request, form url.Values, n *web.Notice) error {
+	err := p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) error {
+		u, changes := revert(&t, form)
+		if !changes {
+			return nil
+		}
+		var err error
+		if u.Snooze, err = readSnooze(r, form); err != nil {
+			return err
+		}
+		_, err = p.Desk.UpdateTx(ctx, tx, r.OrganizationID, t.ID, u)
+		return err
+	})
+	if e, ok := submitError(err); ok {
+		n.Text += " The ticket’s changes were not undone: " + asSentence(e.Message)
 		return nil
 	}
-	_, err = p.Desk.UpdateTx(ctx, tx, r.OrganizationID, t.ID, u)
 	return err
+}
+
+// keepSnooze adds the snooze of a ticket before a change to the fields that undo the change.
+func keepSnooze(fields map[string]string, before *desk.Ticket) {
+	switch s := before.Snoozed(); {
+	case s.UntilReply:
+		fields["at"] = untilReply
+	case !s.Until.IsZero():
+		fields["at"] = s.Until.UTC().Format(time.RFC3339)
+	}
 }
 
 // snoozeText describes when a ticket opens by itself; empty: it does not.

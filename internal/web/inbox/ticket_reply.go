@@ -45,6 +45,7 @@ type crossedReply struct {
 	Author string
 	When   string // "20 s ago"
 	Do     string // the pressed button
+	At     string // the chosen time; empty: at once
 }
 
 // replyOption is a conversation in which a reply can be sent.
@@ -268,6 +269,7 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 	}
 	if do := form.Get("do"); do == doNext || do == doSend && s.kind == desk.KindReply && r.Preferences.AfterSend == account.AfterSendNext {
 		if back, err = p.nextTicket(r, &t); err != nil {
+			p.submitted.Delete(key)
 			return err
 		}
 	}
@@ -275,7 +277,10 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		p.submitted.Delete(key)
 		if c, ok := desk.AsCrossedReply(err); ok {
-			s.crossed = &crossedReply{cmp.Or(c.Author.Name, "A colleague"), since(r.Now.Sub(c.CreatedAt)), form.Get("do")}
+			s.crossed = &crossedReply{cmp.Or(c.Author.Name, "A colleague"), since(r.Now.Sub(c.CreatedAt)), form.Get("do"), ""}
+			if !s.sendAt.IsZero() {
+				s.crossed.At = web.DateTimeLocal(s.sendAt)
+			}
 		}
 		return p.refuse(w, r, t, s, err)
 	}
@@ -349,6 +354,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 			notice.Undo, notice.Fields = ticketPath(t.Number)+"/properties"+listQuery(r), map[string]string{"undo": "1"}
 		}
 		notice.Fields["status"], notice.Fields["was.status"] = string(t.Status), string(status)
+		keepSnooze(notice.Fields, &t)
 		return nil
 	})
 	return notice, err

@@ -143,8 +143,8 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 			return th, err
 		}
 	}
-	if len(newest) > 0 {
-		th.Last = newest[0].ID
+	if th.Last, err = p.lastSeen(r, tx, t, newest); err != nil {
+		return th, err
 	}
 	names := memberNames(members)
 	views := newMessageViews(r, t, messages, names)
@@ -227,11 +227,16 @@ func (p *pages) readPending(r *web.Request, tx *db.Tx, t *desk.Ticket, names map
 		s.Pending, s.SendNow = ticketPath(t.Number)+"/pending/"+m.ID+listQuery(r), m.Delivery.State != desk.DeliveryHeld
 		th.Pending = append(th.Pending, s)
 	}
-	// Colleagues' replies that were written since the page was loaded cross the next one.
-	if n := len(pending); n > 0 {
-		th.Last = slices.MaxFunc(pending, func(a, b desk.Message) int { return a.CreatedAt.Compare(b.CreatedAt) }).ID
-	}
 	return nil
+}
+
+// lastSeen returns what a reader of the page sees last; see [desk.Service.NewestSeen].
+func (p *pages) lastSeen(r *web.Request, tx *db.Tx, t *desk.Ticket, newest []desk.Message) (string, error) {
+	var last *desk.Message
+	if len(newest) > 0 {
+		last = &newest[0]
+	}
+	return p.Desk.NewestSeen(r.Context(), tx, t.ID, last)
 }
 
 // threadPath returns the address of a page of the thread, within the list it was opened from.

@@ -169,8 +169,8 @@ func (p *pages) readChangesOnly(r *web.Request, tx *db.Tx, t *desk.Ticket, membe
 	if err != nil {
 		return err
 	}
-	if len(newest) > 0 {
-		th.Last = newest[0].ID
+	if th.Last, err = p.lastSeen(r, tx, t, newest); err != nil {
+		return err
 	}
 	b := threadBuilder{r: r}
 	b.addLines(lines)

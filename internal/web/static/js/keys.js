@@ -3,7 +3,7 @@
 const typing = (e) => e.closest("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]");
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && typing(event.target)) {
+  if (event.key === "Escape" && typing(event.target) && !event.target.closest("dialog")) {
     event.target.blur();
     return;
   }

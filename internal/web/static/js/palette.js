@@ -48,36 +48,42 @@ function choose(item) {
   field.setAttribute("aria-activedescendant", item?.id ?? "");
 }
 
-function show(found) {
+function show() {
   const words = fold(field.value).split(/\s+/).filter(Boolean);
   list.replaceChildren();
   for (const c of commands) if (words.every((w) => fold(c.label).includes(w))) option([c.label], c.key, c.run);
+  choose(list.firstElementChild);
+}
+
+function append(found) {
   for (const li of found) {
     const link = li.querySelector("a");
     if (link) option([...li.childNodes].map((n) => (n === link ? link.firstElementChild.cloneNode(true) : n.cloneNode(true))), "", () => location.assign(link.href));
   }
-  choose(list.firstElementChild);
+  if (!list.querySelector("[aria-selected=true]")) choose(list.firstElementChild);
 }
 
 async function update() {
   request?.abort();
   request = new AbortController();
   const text = field.value.trim();
-  show([]);
   if (text.length < 2) return;
   try {
-    const response = await fetch("/search?q=" + encodeURIComponent(text), { signal: request.signal });
+    const response = await fetch("/search?q=" + encodeURIComponent(text), { signal: request.signal, headers: { "X-Live": "1" } });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    show(page.querySelectorAll("#results li"));
+    append(page.querySelectorAll("#results li"));
   } catch {} // replaced by a later one, or offline
 }
 
 let timer;
 field.oninput = () => {
+  request?.abort();
+  show();
   clearTimeout(timer);
   timer = setTimeout(update, 120);
 };
 field.onkeydown = (event) => {
+  if (event.isComposing) return;
   const now = list.querySelector("[aria-selected=true]");
   const to = { ArrowDown: now?.nextElementSibling ?? list.firstElementChild, ArrowUp: now?.previousElementSibling ?? list.lastElementChild }[event.key];
   if (event.key === "Enter") now?.click();
@@ -91,6 +97,7 @@ document.body.append(dialog);
 export function open() {
   commands = collect();
   field.value = "";
-  show([]);
+  request?.abort();
+  show();
   dialog.showModal();
 }

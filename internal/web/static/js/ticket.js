@@ -38,8 +38,7 @@ document.addEventListener("submit", async (event) => {
     const focus = document.activeElement?.id; // where it is by now
     form.closest(".toast")?.remove();
     put(page);
-    const undone = page.querySelector("#composer [name=reply]")?.value;
-    if (undone && composer && !composer.elements.reply.value) composer.elements.reply.value = undone;
+    if (form.action.includes("/pending/")) undo(page.querySelector("#composer [name=reply]")?.value);
     if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
   } catch {
     toast("Not saved: the server is unreachable. Try again.", { bad: true });
@@ -47,6 +46,16 @@ document.addEventListener("submit", async (event) => {
 });
 
 if (composer) compose();
+
+// undo puts the text of an undone reply before what was written since. draft has both, as far as the
+// latter was saved.
+function undo(draft) {
+  if (!draft || !composer) return;
+  const { reply } = composer.elements;
+  const later = "\n\n" + reply.value;
+  reply.value = !reply.value || draft.endsWith(later) ? draft : draft + later;
+  reply.dispatchEvent(new Event("input", { bubbles: true }));
+}
 
 function compose() {
   const field = () => composer.elements[composer.elements.kind.value];
@@ -163,14 +172,6 @@ function compose() {
     let back = true;
     // A pending save would restore the draft of the sent reply.
     await keeping;
-    if (event.submitter?.value === "next") {
-      // It leads to another page, with the notice that undoes it.
-      clearTimeout(timer);
-      saved = reply.value + "\0" + composer.elements.note.value;
-      composer.append(Object.assign(document.createElement("input"), { type: "hidden", name: "do", value: "next" }));
-      composer.submit();
-      return;
-    }
     try {
       const response = await fetch(composer.action, { method: "POST", body });
       const page = await read(response);
@@ -195,9 +196,11 @@ function compose() {
         const { ask } = await import("./ask.js");
         ask(again.querySelector("[data-crossed] b").textContent, (send) => (send ? composer.requestSubmit(event.submitter) : field().focus()));
       } else if (response.status === 422 && again) {
+        put(page);
+        seen.value = again.elements.seen.value;
         // The files are still attached here, unlike on the returned page.
         refuse(again.querySelector("[data-wrong]").textContent.replace(" Attach the files again.", ""));
-      } else if (response.redirected) {
+      } else if (response.redirected && /^\/(tickets|inbox)/.test(new URL(response.url).pathname)) {
         saved = reply.value + "\0" + composer.elements.note.value; // sent, no draft
         carry(page);
         location.assign(response.url);
