@@ -9,7 +9,7 @@ import (
 )
 
 // Actions of the audit log (fleet-api.md 6.8). Regular changes of vehicles and
-// rides are recorded as state changes instead.
+// rides are recorded as state changes instead, unless made from a ticket.
 const (
 	SettingsUpdated      audit.Action = "settings.updated"
 	SubaccountCreated    audit.Action = "subaccount.created"
@@ -24,6 +24,8 @@ const (
 	CustomerUnblocked    audit.Action = "customer.unblocked"
 	CustomerAnonymized   audit.Action = "customer.anonymized"
 	RideEndedByOperator  audit.Action = "ride.ended_by_operator"
+	RideUpdated          audit.Action = "ride.updated"    // from a ticket
+	VehicleUpdated       audit.Action = "vehicle.updated" // from a ticket
 	FleetImported        audit.Action = "fleet.imported"
 	FleetExported        audit.Action = "fleet.exported"
 	FleetSeeded          audit.Action = "fleet.seeded"
@@ -52,13 +54,51 @@ func (s *Service) recordCustomer(ctx context.Context, tx *db.Tx, organizationID,
 	return s.record(ctx, tx, organizationID, action, audit.Target{Type: "customer", ID: id}, map[string]audit.Change{"status": {From: from, To: to}})
 }
 
-// recordRide records that an operator ended the ride.
-func (s *Service) recordRide(ctx context.Context, tx *db.Tx, organizationID string, before, after *Ride) error {
-	if !before.Status.Open() || after.Status.Open() || cmp.Or(after.EndReason, after.CancelReason) != "operator" {
+// recordRide records that an operator ended the ride, and each change from a ticket. The
+// reason of an adjustment is not recorded, since audit entries outlive personal data.
+func (s *Service) recordRide(ctx context.Context, tx *db.Tx, organizationID string, before, after *Ride, by Actor) error {
+	action := RideUpdated
+	if before.Status.Open() && !after.Status.Open() && cmp.Or(after.EndReason, after.CancelReason) == "operator" {
+		action = RideEndedByOperator
+	} else if by.Ticket == 0 {
 		return nil
 	}
-	return s.record(ctx, tx, organizationID, RideEndedByOperator, audit.Target{Type: "ride", ID: after.ID},
-		map[string]audit.Change{"status": {From: before.Status, To: after.Status}})
+	changes := make(map[string]audit.Change)
+	addChange(changes, "status", before.Status, after.Status)
+	if by.Ticket != 0 {
+		addChange(changes, "adjustment_amount", before.AdjustmentAmount, after.AdjustmentAmount)
+		addChange(changes, "payment_status", before.PaymentStatus, after.PaymentStatus)
+	}
+	return s.audit.RecordTx(ctx, tx, audit.Entry{
+		OrganizationID: organizationID, Action: action, Target: audit.Target{Type: "ride", ID: after.ID}, Changes: changes, Details: by.details(),
+	})
+}
+
+// recordVehicle records a change of state from a ticket.
+func (s *Service) recordVehicle(ctx context.Context, tx *db.Tx, organizationID string, before, after *Vehicle, by Actor) error {
+	if by.Ticket == 0 {
+		return nil
+	}
+	changes := make(map[string]audit.Change)
+	addChange(changes, "state", before.State, after.State)
+	return s.audit.RecordTx(ctx, tx, audit.Entry{
+		OrganizationID: organizationID, Action: VehicleUpdated, Target: audit.Target{Type: "vehicle", ID: after.ID, Name: after.Code}, Changes: changes, Details: by.details(),
+	})
+}
+
+// details returns the details of the audit entry of a change by a.
+func (a Actor) details() map[string]any {
+	if a.Ticket == 0 {
+		return nil
+	}
+	return map[string]any{"ticket": a.Ticket}
+}
+
+// addChange adds the change of a field, if it differs.
+func addChange[T comparable](changes map[string]audit.Change, field string, from, to T) {
+	if from != to {
+		changes[field] = audit.Change{From: from, To: to}
+	}
 }
 
 // recordChange records the difference of two versions of a record.

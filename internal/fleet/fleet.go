@@ -176,6 +176,10 @@ type Record struct {
 type Actor struct {
 	Type string     `json:"type"` // "key", "user" or "system"
 	ID   NullString `json:"id"`
+
+	// Ticket is the number of the ticket of the helpdesk from which a member acts; 0: none.
+	// The audit log has each change of a ride or vehicle from a ticket.
+	Ticket int64 `json:"-"`
 }
 
 // systemActor is the actor of time-based changes.

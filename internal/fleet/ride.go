@@ -938,7 +938,7 @@ func (s *Service) UpdateRideTx(ctx context.Context, tx *db.Tx, organizationID st
 			return r, err
 		}
 	}
-	if err := s.recordRide(ctx, tx, organizationID, &before, &r); err != nil {
+	if err := s.recordRide(ctx, tx, organizationID, &before, &r, by); err != nil {
 		return r, err
 	}
 	return r, s.updateRide(ctx, tx, a, &before, &r)

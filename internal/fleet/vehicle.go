@@ -613,6 +613,9 @@ func (s *Service) UpdateVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 			return u.after, err
 		}
 	}
+	if err := s.recordVehicle(ctx, tx, organizationID, &u.before, &u.after, by); err != nil {
+		return u.after, err
+	}
 	return u.after, s.saveVehicle(ctx, tx, a, &u.before, &u.after)
 }
 
