@@ -308,6 +308,12 @@ func (s *Service) AddNoteTx(ctx context.Context, tx *db.Tx, organizationID, tick
 	return m, deleteDraft(ctx, tx, by, KindNote, ticketID, m.TicketID)
 }
 
+// AddActionNoteTx is [Service.AddNoteTx] for a note about what the member did elsewhere: the
+// member's draft remains.
+func (s *Service) AddActionNoteTx(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Content) (Message, error) {
+	return s.writeNote(ctx, tx, organizationID, ticketID, by, w)
+}
+
 // writeNote is [Service.AddNoteTx] without the deletion of the draft.
 func (s *Service) writeNote(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Content) (Message, error) {
 	if w.Empty() {

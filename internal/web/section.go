@@ -375,6 +375,9 @@ func (a *Section) Form(w http.ResponseWriter, r *Request) (url.Values, bool) {
 	return a.site.form(w, r.Request)
 }
 
+// Logger returns the site's logger, for a failure that the page mentions.
+func (a *Section) Logger() *slog.Logger { return a.site.log }
+
 // Confirm is a confirmation page for an action that cannot be undone. Its form posts to
 // the page's own path, with the field "confirm" if a word must be typed.
 type Confirm struct {

@@ -81,6 +81,9 @@ func Register(s *web.Site, c Config) {
 	p.handle("/zones/{id}/edit", route{get: p.changeZone, post: p.changeZone, admin: true})
 	p.handle("/zones/{id}/delete", route{get: p.deleteZone, post: p.deleteZone, admin: true})
 	p.handleRecords()
+	if c.Fleet.Live() {
+		p.handleOrigins()
+	}
 }
 
 // route has the handlers of a path. By default, forms require an admin.
@@ -151,9 +154,9 @@ func (p *pages) page(r *web.Request, path, title string, body any) web.Page {
 // topic is [Environment.Topic], for data-live.
 func (p *pages) topic(kind string, id ...string) string { return p.environment.Topic(kind, id...) }
 
-// by is the actor of the request.
+// by is the actor of the request, with the ticket from which the member acts.
 func by(r *web.Request) fleet.Actor {
-	return fleet.Actor{Type: string(audit.User), ID: fleet.NullString(r.UserID)}
+	return fleet.Actor{Type: string(audit.User), ID: fleet.NullString(r.UserID), Ticket: ticketNumber(r)}
 }
 
 // write runs a change in a transaction of the environment's database.

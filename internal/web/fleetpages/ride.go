@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -303,6 +304,8 @@ func auditLabel(a audit.Action) string {
 	switch a {
 	case fleet.RideEndedByOperator:
 		return "Ended by support"
+	case fleet.RideUpdated, fleet.VehicleUpdated:
+		return "Changed from a ticket"
 	case fleet.CustomerWasBlocked:
 		return "Blocked"
 	case fleet.CustomerUnblocked:
@@ -350,7 +353,7 @@ func (p *pages) setRideStatus(w http.ResponseWriter, r *web.Request) error {
 		return problem.New(problem.Invalid, "Must be active or paused.")
 	}
 	id := r.PathValue("id")
-	if err := p.updateRide(r, id, fleet.RideChange{Status: optional.Of(to)}); err != nil {
+	if _, err := p.updateRide(r, id, fleet.RideChange{Status: optional.Of(to)}); err != nil {
 		return err
 	}
 	text := "Ride resumed."
@@ -361,8 +364,8 @@ func (p *pages) setRideStatus(w http.ResponseWriter, r *web.Request) error {
 }
 
 // updateRide updates a ride in a transaction.
-func (p *pages) updateRide(r *web.Request, id string, c fleet.RideChange) error {
-	return p.write(r, func(ctx context.Context, tx *db.Tx) error {
+func (p *pages) updateRide(r *web.Request, id string, c fleet.RideChange) (updated fleet.Ride, err error) {
+	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
 		ride, err := p.Fleet.LockRideTx(ctx, tx, r.OrganizationID, id)
 		if err != nil {
 			return err
@@ -370,9 +373,23 @@ func (p *pages) updateRide(r *web.Request, id string, c fleet.RideChange) error 
 		if c.Status.Set && !ride.Status.Open() {
 			return problem.New(problem.Conflict, "The ride is already %s.", ride.Status)
 		}
-		_, err = p.Fleet.UpdateRideTx(ctx, tx, r.OrganizationID, ride, c, by(r))
+		updated, err = p.Fleet.UpdateRideTx(ctx, tx, r.OrganizationID, ride, c, by(r))
 		return err
 	})
+	return updated, err
+}
+
+// rideNote is the note on a ticket about an ended ride.
+func rideNote(done string, ride *fleet.Ride) string {
+	text := done + " ride " + ride.ID + "."
+	if ride.Price != nil {
+		text += " Price: " + web.Money(ride.Price.TotalAmount, ride.Price.Currency)
+		if n := ride.AdjustmentAmount; n != 0 {
+			text += ", with an adjustment of " + web.Money(n, ride.Price.Currency)
+		}
+		text += ". Payment: " + strings.ToLower(web.BadgeFor(paymentBadges, ride.PaymentStatus).Text) + "."
+	}
+	return text
 }
 
 // openRide returns a ride that can become to. Errors: NotFound; Conflict.
@@ -393,7 +410,10 @@ func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	back := p.base + "/rides/" + ride.ID
+	from, err := p.origin(r, p.base+"/rides/"+ride.ID)
+	if err != nil {
+		return err
+	}
 	fields := append(web.Fields{
 		{Name: "end_reason", Label: "Ended by", Type: "select", Value: "operator", Options: []web.Option{
 			{Value: "operator", Label: "Support: anywhere, without an out-of-zone fee"}, {Value: "rider", Label: "The rider: zone rules and fees apply"},
@@ -401,9 +421,9 @@ func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 		{Name: "accept_out_of_zone_fee", Label: "Charge the out-of-zone fee to the rider", Type: "checkbox", Optional: true},
 		{Name: "distance_meters", Label: "Distance (meters)", Type: "text", Mode: "numeric", Optional: true, Help: "Empty: by the odometer, or else the straight line."},
 	}, positionFields("end_location", nil, "Default: the vehicle's last location.")...)
-	page := p.page(r, "/rides", "End ride", nil)
+	page := p.frame(r, from, "/rides", "End ride")
 	f := form{
-		Intro: "The rider is charged for the time until now. The vehicle becomes available.", Label: "End ride", Cancel: back,
+		Intro: "The rider is charged for the time until now. The vehicle becomes available.", Label: "End ride", Cancel: from.path,
 		Groups: layout(fields, part{"", 3, false}, part{"Where it ended", 0, true}),
 	}
 	if r.Method == http.MethodPost {
@@ -420,12 +440,13 @@ func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 			c.EndLocation = optional.Of(*at)
 		}
 		fields.Fill(values)
+		var ended fleet.Ride
 		err := t.v.Err()
 		if err == nil {
-			err = p.updateRide(r, ride.ID, c)
+			ended, err = p.updateRide(r, ride.ID, c)
 		}
 		if err == nil {
-			return p.Redirect(w, back, web.Notice{Text: "Ride ended."})
+			return p.finish(w, r, from, "Ride ended.", rideNote("Ended", &ended))
 		}
 		if e, ok := errors.AsType[*problem.Error](err); ok {
 			if e.Code == "ride_end_not_allowed" || e.Code == "out_of_zone_fee_required" {
@@ -454,7 +475,10 @@ func (p *pages) cancelRide(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	back := p.base + "/rides/" + ride.ID
+	from, err := p.origin(r, p.base+"/rides/"+ride.ID)
+	if err != nil {
+		return err
+	}
 	fields := web.Fields{{Name: "cancel_reason", Label: "Cancelled by", Type: "select", Value: "operator", Options: []web.Option{
 		{Value: "operator", Label: "Support: free of charge"}, {Value: "rider", Label: "The rider: the reservation is charged"},
 	}, Help: "Riders can only cancel a ride shortly after its start."}}
@@ -464,16 +488,16 @@ func (p *pages) cancelRide(w http.ResponseWriter, r *web.Request) error {
 			return nil
 		}
 		fields.Fill(values)
-		err := p.updateRide(r, ride.ID, fleet.RideChange{Status: optional.Of(fleet.Cancelled), CancelReason: optional.Of(fleet.NullString(values.Get("cancel_reason")))})
+		ended, err := p.updateRide(r, ride.ID, fleet.RideChange{Status: optional.Of(fleet.Cancelled), CancelReason: optional.Of(fleet.NullString(values.Get("cancel_reason")))})
 		if err == nil {
-			return p.Redirect(w, back, web.Notice{Text: "Ride cancelled."})
+			return p.finish(w, r, from, "Ride cancelled.", rideNote("Cancelled", &ended))
 		}
 		if !refused(fields, err) {
 			return err
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/rides", "Cancel ride", nil), fields, form{
-		Intro: "The vehicle becomes available. This can't be undone.", Label: "Cancel ride", Danger: true, Cancel: back,
+	return p.showForm(w, r, p.frame(r, from, "/rides", "Cancel ride"), fields, form{
+		Intro: "The vehicle becomes available. This can't be undone.", Label: "Cancel ride", Danger: true, Cancel: from.path,
 	})
 }
 
@@ -486,7 +510,11 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 	if ride.Price == nil {
 		return problem.New(problem.Conflict, "The price can be adjusted after the ride has ended.")
 	}
-	back, currency := p.base+"/rides/"+ride.ID, ride.Price.Currency
+	from, err := p.origin(r, p.base+"/rides/"+ride.ID)
+	if err != nil {
+		return err
+	}
+	currency := ride.Price.Currency
 	fields := web.Fields{
 		{Name: "payment_status", Label: "Payment", Type: "select", Value: ride.PaymentStatus, Options: paymentStatuses},
 	}
@@ -510,18 +538,19 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 			c.AdjustmentReason = optional.Of(fleet.NullString(t.text("adjustment_reason")))
 		}
 		fields.Fill(values)
+		var adjusted fleet.Ride
 		err := t.v.Err()
 		if err == nil {
-			err = p.updateRide(r, ride.ID, c)
+			adjusted, err = p.updateRide(r, ride.ID, c)
 		}
 		if err == nil {
-			return p.Redirect(w, back, web.Notice{Text: "Adjustment saved."})
+			return p.finish(w, r, from, "Adjustment saved.", rideNote("Adjusted", &adjusted))
 		}
 		if !refused(fields, err) {
 			return err
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/rides", "Adjust price", nil), fields, form{
-		Intro: "The ride costs " + web.Money(ride.Price.TotalAmount, currency) + ". This only updates the record; no money is transferred.", Label: "Save", Cancel: back,
+	return p.showForm(w, r, p.frame(r, from, "/rides", "Adjust price"), fields, form{
+		Intro: "The ride costs " + web.Money(ride.Price.TotalAmount, currency) + ". This only updates the record; no money is transferred.", Label: "Save", Cancel: from.path,
 	})
 }

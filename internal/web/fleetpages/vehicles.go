@@ -480,7 +480,10 @@ func (p *pages) setVehicleState(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	back := p.base + "/vehicles/" + v.ID
+	from, err := p.origin(r, p.base+"/vehicles/"+v.ID)
+	if err != nil {
+		return err
+	}
 	moves := vehicleTransitions(v.State)
 	if len(moves) == 0 || v.CurrentRideID != "" {
 		return problem.New(problem.Conflict, "%s is %s. Its state changes with its ride.", v.Code, strings.ToLower(web.BadgeFor(stateBadges, v.State).Text))
@@ -505,11 +508,12 @@ func (p *pages) setVehicleState(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: v.Code + " is " + strings.ToLower(web.BadgeFor(stateBadges, fleet.VehicleState(to)).Text) + "."})
+			state := strings.ToLower(web.BadgeFor(stateBadges, fleet.VehicleState(to)).Text)
+			return p.finish(w, r, from, v.Code+" is "+state+".", "Set vehicle "+v.Code+" to "+state+": "+strings.ToLower(eventLabel(fleet.VehicleEvent(event)))+".")
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/vehicles", "Change state of "+v.Code, nil), fields, form{
-		Intro: "Current state: " + strings.ToLower(web.BadgeFor(stateBadges, v.State).Text) + ".", Label: "Change state", Cancel: back,
+	return p.showForm(w, r, p.frame(r, from, "/vehicles", "Change state of "+v.Code), fields, form{
+		Intro: "Current state: " + strings.ToLower(web.BadgeFor(stateBadges, v.State).Text) + ".", Label: "Change state", Cancel: from.path,
 	})
 }
 
