@@ -19,6 +19,12 @@ func (s *Service) VehiclesByID(ctx context.Context, q db.Querier, organizationID
 	return recordsByID(ctx, q, "vehicles", organizationID, ids)
 }
 
+// RidesByID returns the rides with these ids, in any order. Missing ones are omitted. Open
+// rides have no current durations.
+func (s *Service) RidesByID(ctx context.Context, q db.Querier, organizationID string, ids []string) ([]Record, error) {
+	return recordsByID(ctx, q, "rides", organizationID, ids)
+}
+
 func recordsByID(ctx context.Context, q db.Querier, table, organizationID string, ids []string) ([]Record, error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -194,7 +194,7 @@ func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket,
 		return err
 	}
 	b.Properties = newProperties(r, &t, members, wrong)
-	if b.Panel.Riders, err = p.riders(r, b.Panel.emails, b.Panel.phones); err != nil {
+	if err := p.readFleet(r, &b); err != nil {
 		return err
 	}
 	page := web.Page{

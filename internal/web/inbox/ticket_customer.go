@@ -41,6 +41,7 @@ type customerPanel struct {
 	Orders     []orderLine
 	Calls      []callLine
 	Riders     []rider
+	Ride       *rideCard // in question; nil: none
 
 	emails, phones []string
 }
@@ -157,28 +158,22 @@ func newOrderLine(r *web.Request, o *shop.Order) orderLine {
 	return l
 }
 
-// riders returns the production fleet's customers with one of the addresses or numbers.
-func (p *pages) riders(r *web.Request, emails, phones []string) ([]rider, error) {
-	if p.Fleet == nil || len(emails) == 0 && len(phones) == 0 {
-		return nil, nil
+// readRiders returns the production fleet's customers with one of the addresses or numbers, and
+// their views.
+func (p *pages) readRiders(r *web.Request, tx *db.Tx, emails, phones []string) ([]fleet.Customer, []rider, error) {
+	found, err := p.findRiders(r, tx, emails, phones)
+	if err != nil {
+		return nil, nil, err
 	}
 	var list []rider
-	err := p.FleetDB.Read(r.Context(), func(tx *db.Tx) error {
-		list = nil
-		found, err := p.findRiders(r, tx, emails, phones)
+	for i := range found {
+		one, err := p.oneRider(r, tx, &found[i])
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		for i := range found {
-			one, err := p.oneRider(r, tx, &found[i])
-			if err != nil {
-				return err
-			}
-			list = append(list, one)
-		}
-		return nil
-	})
-	return list, err
+		list = append(list, one)
+	}
+	return found, list, nil
 }
 
 // findRiders returns up to fewRiders customers, those found by e-mail address first.
@@ -233,23 +228,41 @@ func (p *pages) oneRider(r *web.Request, tx *db.Tx, c *fleet.Customer) (rider, e
 }
 
 func newRideLine(r *web.Request, ride *fleet.Ride) rideLine {
-	l := rideLine{Path: "/fleet/rides/" + ride.ID, Words: strings.ReplaceAll(string(ride.Status), "_", " ")}
+	l := rideLine{Path: ridePath(ride.ID), Words: inWords(string(ride.Status)), Price: ridePrice(ride)}
 	at := time.Time(ride.StartedAt)
 	if at.IsZero() {
 		at = time.Time(ride.CreatedAt)
 	}
 	l.At = r.Time(at)
-	if l.Words != "" {
-		l.Words = strings.ToUpper(l.Words[:1]) + l.Words[1:]
-	}
 	if ride.DistanceMeters != nil && *ride.DistanceMeters > 0 {
-		l.Words += ", " + strconv.FormatFloat(float64(*ride.DistanceMeters)/1000, 'f', 1, 64) + " km"
-	}
-	if ride.Price != nil {
-		l.Price = web.Money(ride.Price.TotalAmount, ride.Price.Currency)
-		if status := strings.ReplaceAll(ride.PaymentStatus, "_", " "); status != "" && status != "paid" {
-			l.Price += ", " + status
-		}
+		l.Words += ", " + kilometers(*ride.DistanceMeters)
 	}
 	return l
+}
+
+func ridePath(id string) string { return "/fleet/rides/" + id }
+
+// inWords returns a status as words: "Not due".
+func inWords(status string) string {
+	words := strings.ReplaceAll(status, "_", " ")
+	if words == "" {
+		return ""
+	}
+	return strings.ToUpper(words[:1]) + words[1:]
+}
+
+func kilometers(meters int64) string {
+	return strconv.FormatFloat(float64(meters)/1000, 'f', 1, 64) + " km"
+}
+
+// ridePrice returns the price of a ride, with its payment status unless it is paid; empty: none.
+func ridePrice(ride *fleet.Ride) string {
+	if ride.Price == nil {
+		return ""
+	}
+	price := web.Money(ride.Price.TotalAmount, ride.Price.Currency)
+	if status := strings.ReplaceAll(ride.PaymentStatus, "_", " "); status != "" && status != "paid" {
+		price += ", " + status
+	}
+	return price
 }

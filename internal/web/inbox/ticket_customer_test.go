@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,14 +74,10 @@ func TestCustomerOfATicket(t *testing.T) {
 	if n := len(d.WithAttr("href", "/fleet/riders/"+idle.ID)); n != 1 {
 		t.Fatalf("got %d links to the rider by address", n)
 	}
-	rides := 0
-	for _, a := range d.All("a") {
-		if strings.HasPrefix(webtest.Attr(a, "href"), "/fleet/rides/") {
-			rides++
-		}
-	}
-	if rides == 0 || rides > 3 {
-		t.Errorf("got %d rides", rides)
+	rides := targets(d, "/fleet/rides/")
+	slices.Sort(rides)
+	if n := len(slices.Compact(rides)); n == 0 || n > 3 {
+		t.Errorf("got %d rides", n)
 	}
 	h.text(string(idle.Phone), "SM1", "Me again")
 	if n := len(b.Page("/tickets/2").WithAttr("href", "/fleet/riders/"+idle.ID)); n != 1 {
@@ -89,7 +86,7 @@ func TestCustomerOfATicket(t *testing.T) {
 	if riding != nil {
 		h.mail(string(riding.Email), "m2")
 		d := b.Page("/tickets/3")
-		if d.Want("Active ride"); len(d.WithAttr("href", "/fleet/rides/"+string(riding.OpenRideID))) != 1 {
+		if d.Want("Active ride"); len(d.WithAttr("href", "/fleet/rides/"+string(riding.OpenRideID))) == 0 {
 			t.Error("no link to the open ride")
 		}
 	}

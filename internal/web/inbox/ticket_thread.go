@@ -86,10 +86,15 @@ type messageView struct {
 	Reactions []reaction
 	Original  string // text before it was edited
 	Folded    bool   // collapsed
+
+	accepted time.Time
 }
 
 // span is a part of a text, with an optional link.
 type span struct{ Text, Link string }
+
+// Local reports whether the link is to a page of the dashboard.
+func (s span) Local() bool { return strings.HasPrefix(s.Link, "/") }
 
 type fact struct{ Label, Value string }
 
@@ -327,7 +332,7 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 	s := &messageView{
 		ID: m.ID, Class: m.Author.Type, Sender: m.Author.Name, Note: m.Kind == desk.KindNote, At: r.Time(m.CreatedAt),
 		Icon: channelIcon(m.Channel), Channel: channelLabel(m.Channel), Why: routingReason(m), Original: d.OriginalText,
-		Folded: d.Collapsed,
+		Folded: d.Collapsed, accepted: m.CreatedAt,
 	}
 	if s.Note {
 		s.Class = "note"
