@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/call"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/shop"
@@ -117,11 +119,23 @@ type customerPage struct {
 	Avatar  web.Avatar
 	Since   web.Time
 	Changed web.Time
-	Rows    []row
-	More    bool // there are more tickets
+	Riders  []rider
+	Ride    *rideCard      // open or latest; nil: none
+	History []historyEntry // newest first
+	More    bool           // there are more tickets
 	Orders  []order
 	Calls   []callRow
 	Admin   bool
+}
+
+// historyEntry is a ticket, ride, order or call; the others are nil.
+type historyEntry struct {
+	Ticket *row
+	Ride   *rideLine
+	Order  *order
+	Call   *callRow
+
+	at time.Time
 }
 
 // order is an order of a shop.
@@ -141,7 +155,7 @@ type callRow struct {
 	Path     string // of its ticket; empty: none
 }
 
-// customer shows a customer with tickets, orders and calls.
+// customer shows a customer with tickets, rides, orders and calls.
 func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 	body := customerPage{Admin: r.Admin()}
 	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
@@ -165,24 +179,70 @@ func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 		if err != nil {
 			return err
 		}
-		body.Rows = nil
+		body.History = nil
 		for i := range tickets {
 			line := newRow(r, &tickets[i], previews[tickets[i].ID], names)
 			line.Status = new(statusBadge(tickets[i].Status))
-			body.Rows = append(body.Rows, line)
+			body.History = append(body.History, historyEntry{Ticket: &line, at: tickets[i].UpdatedAt})
 		}
 		return p.readHistory(r, tx, &body)
 	})
 	if err != nil {
 		return err
 	}
+	if err := p.readRides(r, &body); err != nil {
+		return err
+	}
+	body.completeHistory()
 	body.Called, body.Avatar = displayName(&body.Customer), web.NewAvatar(displayName(&body.Customer))
 	body.Since, body.Changed = r.Time(body.CreatedAt), r.Time(body.UpdatedAt)
 	return p.Render(w, r, "customer", web.Page{Title: body.Called, At: "/customers", Body: body})
 }
 
-// maxCalls is the number of calls that a customer's page shows.
-const maxCalls = 10
+// Numbers of calls, and of rides of each rider, that a customer's page shows.
+const (
+	maxCalls = 10
+	maxRides = 10
+)
+
+// readRides adds the customer's riders with their rides, and the open or latest ride.
+func (p *pages) readRides(r *web.Request, body *customerPage) error {
+	if p.Fleet == nil || len(body.Emails) == 0 && len(body.Phones) == 0 {
+		return nil
+	}
+	base := "/customers/" + body.ID
+	return p.FleetDB.Read(r.Context(), func(tx *db.Tx) (err error) {
+		var riders []fleet.Customer
+		if riders, body.Riders, err = p.readRiders(r, tx, body.Emails, body.Phones, maxRides, base); err != nil {
+			return err
+		}
+		body.Ride, err = p.findRide(r, tx, nil, &fleetRecords{}, riders, base, "")
+		return err
+	})
+}
+
+// completeHistory merges rides, orders and calls into the history, which has the tickets by
+// their last update.
+func (body *customerPage) completeHistory() {
+	list := body.History
+	for i := range body.Riders {
+		rider := &body.Riders[i]
+		if rider.Open != nil {
+			list = append(list, historyEntry{Ride: rider.Open, at: rider.Open.at})
+		}
+		for j := range rider.Rides {
+			list = append(list, historyEntry{Ride: &rider.Rides[j], at: rider.Rides[j].at})
+		}
+	}
+	for i := range body.Orders {
+		list = append(list, historyEntry{Order: &body.Orders[i], at: body.Orders[i].PlacedAt})
+	}
+	for i := range body.Calls {
+		list = append(list, historyEntry{Call: &body.Calls[i], at: startTime(body.Calls[i].Call)})
+	}
+	slices.SortStableFunc(list, func(a, b historyEntry) int { return b.at.Compare(a.at) })
+	body.History = list
+}
 
 // readHistory adds a customer's orders and calls.
 func (p *pages) readHistory(r *web.Request, tx *db.Tx, body *customerPage) error {

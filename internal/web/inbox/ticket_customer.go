@@ -74,10 +74,13 @@ type rider struct {
 }
 
 type rideLine struct {
-	Path  string
-	Words string
-	Price string
-	At    web.Time
+	Path    string
+	Words   string
+	Price   string
+	At      web.Time
+	Actions []pair // on the customer's page
+
+	at time.Time
 }
 
 // readCustomerPanel reads the customer's tickets, orders, calls and rides.
@@ -159,15 +162,16 @@ func newOrderLine(r *web.Request, o *shop.Order) orderLine {
 }
 
 // readRiders returns the production fleet's customers with one of the addresses or numbers, and
-// their views.
-func (p *pages) readRiders(r *web.Request, tx *db.Tx, emails, phones []string) ([]fleet.Customer, []rider, error) {
+// their views with up to limit rides. base is the path below which actions on the rides are;
+// empty: none.
+func (p *pages) readRiders(r *web.Request, tx *db.Tx, emails, phones []string, limit int, base string) ([]fleet.Customer, []rider, error) {
 	found, err := p.findRiders(r, tx, emails, phones)
 	if err != nil {
 		return nil, nil, err
 	}
 	var list []rider
 	for i := range found {
-		one, err := p.oneRider(r, tx, &found[i])
+		one, err := p.oneRider(r, tx, &found[i], limit, base)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -202,13 +206,13 @@ func (p *pages) findRiders(r *web.Request, tx *db.Tx, emails, phones []string) (
 	return found, nil
 }
 
-func (p *pages) oneRider(r *web.Request, tx *db.Tx, c *fleet.Customer) (rider, error) {
+func (p *pages) oneRider(r *web.Request, tx *db.Tx, c *fleet.Customer, limit int, base string) (rider, error) {
 	b := rider{Path: "/fleet/riders/" + c.ID, Name: cmp.Or(string(c.Name), string(c.Email), string(c.Phone)), Status: web.Badge{Text: "Active", Tone: web.Good}}
 	if c.Status == fleet.CustomerBlocked {
 		b.Status = web.Badge{Text: "Blocked", Tone: web.Bad, Icon: "alert"}
 	}
 	b.Says = web.Count(c.RideCount, "%d ride", "%d rides")
-	docs, _, err := p.Fleet.ListRides(r.Context(), tx, r.OrganizationID, fleet.RideQuery{CustomerID: []string{c.ID}, Limit: fewRides + 1})
+	docs, _, err := p.Fleet.ListRides(r.Context(), tx, r.OrganizationID, fleet.RideQuery{CustomerID: []string{c.ID}, Limit: limit + 1})
 	if err != nil {
 		return b, err
 	}
@@ -218,9 +222,12 @@ func (p *pages) oneRider(r *web.Request, tx *db.Tx, c *fleet.Customer) (rider, e
 			return b, fmt.Errorf("read ride %s: %w", d.ID, err)
 		}
 		l := newRideLine(r, &ride)
+		if base != "" {
+			l.Actions = rideActions(&ride, base, "")
+		}
 		if string(c.OpenRideID) == ride.ID {
 			b.Open = &l
-		} else if len(b.Rides) < fewRides {
+		} else if len(b.Rides) < limit {
 			b.Rides = append(b.Rides, l)
 		}
 	}
@@ -233,7 +240,7 @@ func newRideLine(r *web.Request, ride *fleet.Ride) rideLine {
 	if at.IsZero() {
 		at = time.Time(ride.CreatedAt)
 	}
-	l.At = r.Time(at)
+	l.At, l.at = r.Time(at), at
 	if ride.DistanceMeters != nil && *ride.DistanceMeters > 0 {
 		l.Words += ", " + kilometers(*ride.DistanceMeters)
 	}

@@ -387,7 +387,7 @@ func (p *pages) readFleet(r *web.Request, b *ticketPage) error {
 	var found fleetRecords
 	err := p.FleetDB.Read(r.Context(), func(tx *db.Tx) (err error) {
 		var riders []fleet.Customer
-		if riders, b.Panel.Riders, err = p.readRiders(r, tx, b.Panel.emails, b.Panel.phones); err != nil {
+		if riders, b.Panel.Riders, err = p.readRiders(r, tx, b.Panel.emails, b.Panel.phones, fewRides, ""); err != nil {
 			return err
 		}
 		if found, err = p.findFleetRecords(r, tx, refs); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/web/inbox"
@@ -131,11 +132,9 @@ func TestReferences(t *testing.T) {
 	// Another organization's vehicles are unknown, also to one without a fleet.
 	o := g.NewOrganization("Others")
 	stranger := g.SignIn(g.NewUser(o, "stranger@example.org", "Stranger", "agent"))
-	foreign := *g.harness
-	h := *foreign.Harness
-	h.Organization = o
-	foreign.Harness = &h
-	foreign.receive("email", channel.Message{ExternalID: "f1", ThreadKey: "f1", From: channel.Party{Email: "a@example.com"}, Text: "It is " + v.Code + ", ride " + rides[0].ID})
+	h, hh := *g.harness, *g.Harness
+	hh.Organization, h.Harness = o, &hh
+	h.receive("email", channel.Message{ExternalID: "f1", ThreadKey: "f1", From: channel.Party{Email: "a@example.com"}, Text: "It is " + v.Code + ", ride " + rides[0].ID})
 	if got := targets(stranger.Page("/tickets/1"), "/fleet/"); slices.ContainsFunc(got, func(at string) bool { return strings.Contains(at, "_") }) {
 		t.Errorf("another organization sees %v", got)
 	}
@@ -230,5 +229,46 @@ func TestRideInQuestion(t *testing.T) {
 	d = b.Page("/tickets/1")
 	if got := targets(d, "/tickets/1/rides/"); len(got) != 0 {
 		t.Errorf("a merged ticket has %v", got)
+	}
+}
+
+// TestRidesOfACustomer checks that a customer's page has rides among tickets, orders and calls,
+// newest first, with their actions.
+func TestRidesOfACustomer(t *testing.T) {
+	g := newGarage(t)
+	b := g.SignIn(g.Agent)
+	open, riders := g.rides(fleet.Active)
+	at := slices.IndexFunc(riders, func(c fleet.Customer) bool { return c.RideCount > 0 })
+	if at < 0 {
+		t.Fatal("nobody with an open ride has ridden before")
+	}
+	g.says(string(riders[at].Email), "Question", "Hello")
+	customer := g.ticket(1).Customer.ID
+	d := b.Page("/customers/" + customer)
+	var list []string
+	for _, n := range d.WithAttr("class", "card lines") {
+		for a := range n.Descendants() {
+			if href := webtest.Attr(a, "href"); a.Data == "a" && !strings.HasPrefix(href, "/customers/") {
+				list = append(list, href)
+			}
+		}
+	}
+	if len(list) < 3 || list[0] != "/tickets/1" || list[1] != "/fleet/rides/"+open[at].ID || len(list) > 12 {
+		t.Errorf("got history %v", list)
+	}
+	base := "/customers/" + customer
+	if got := targets(d, base+"/rides/"); !slices.Contains(got, base+"/rides/"+open[at].ID+"/end") || !slices.Contains(got, base+strings.TrimPrefix(list[2], "/fleet")+"/adjust") {
+		t.Errorf("got actions %v", got)
+	}
+	d.Want("Open ride", "Active", g.vehicle(open[at].VehicleID).Code)
+
+	// Another organization's customer with the same address has no rides.
+	o := g.NewOrganization("Others")
+	h, hh := *g.harness, *g.Harness
+	hh.Organization, h.Harness = o, &hh
+	c := h.person(desk.NewCustomer{Emails: []string{string(riders[at].Email)}})
+	stranger := g.SignIn(g.NewUser(o, "stranger@example.org", "Stranger", "agent"))
+	if got := targets(stranger.Page("/customers/"+c.ID), "/fleet/rides/"); len(got) != 0 {
+		t.Errorf("another organization sees %v", got)
 	}
 }
