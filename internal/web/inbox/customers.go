@@ -76,6 +76,11 @@ func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	if l.Search != "" && query.After == nil && next == nil {
+		if list, err = p.addByWords(r, list, l.Search); err != nil {
+			return err
+		}
+	}
 	for i := range list {
 		c := &list[i]
 		l.Rows = append(l.Rows, customerRow{*c, web.NewAvatar(displayName(c)), displayName(c), r.Time(c.UpdatedAt)})
@@ -89,11 +94,26 @@ func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 	switch {
 	case len(l.Rows) > 0:
 	case l.Search != "":
-		l.Empty = &web.Empty{Text: "No customers found. Search by the beginning of a name, a full address or a full number.", Path: "/customers", Label: "See all"}
+		l.Empty = &web.Empty{Text: "No customers found. Search by the beginning of a name, a full address or a full number; or, of customers with tickets, by any words.", Path: "/customers", Label: "See all"}
 	default:
 		l.Empty = &web.Empty{Text: "No customers yet. Senders of inbound messages become customers.", Path: "/customers/new", Label: "New customer"}
 	}
 	return p.Render(w, r, "customers", web.Page{Title: "Customers", At: "/customers", Body: l})
+}
+
+// addByWords adds the customers with tickets whose names, addresses and numbers have the words of
+// a search. It adds none if the search is too broad or not one of words.
+func (p *pages) addByWords(r *web.Request, list []desk.Customer, search string) ([]desk.Customer, error) {
+	found, err := p.Desk.CustomersByWords(r.Context(), p.DB, r.OrganizationID, search, desk.Reader{UserID: r.UserID, Zone: r.Now.Location()})
+	if refusedSearch(err) != "" || problem.Of(err) == problem.Invalid {
+		return list, nil
+	}
+	for i := range found {
+		if !slices.ContainsFunc(list, func(c desk.Customer) bool { return c.ID == found[i].ID }) {
+			list = append(list, found[i])
+		}
+	}
+	return list, err
 }
 
 // customerQuery returns the query for a search: a whole address, a whole number, or the

@@ -66,6 +66,41 @@ func TestCustomers(t *testing.T) {
 	}
 }
 
+// TestCustomersByWords checks that customers with tickets are found by any part of a name, an
+// address or a number.
+func TestCustomersByWords(t *testing.T) {
+	h := newHarness(t)
+	b := h.SignIn(h.Agent)
+	for i, name := range []string{"José María Núñez", "Maria Lopez", "Someone Else"} {
+		phone := fmt.Sprintf("+1415555010%d", i)
+		h.receive("sms", channel.Message{ExternalID: phone, ThreadKey: phone, From: channel.Party{Phone: phone, Name: name}, Text: "I am not Maria Lopez"})
+	}
+	h.mail("ana.lopez@c.example", "m1")
+	if n, err := h.desk.Index(t.Context()); err != nil || n == 0 {
+		t.Fatalf("indexed %d, %v", n, err)
+	}
+	for q, want := range map[string][]string{
+		"nunez jose":     {"José María Núñez"},
+		"NÚÑEZ":          {"José María Núñez"},
+		"lopez maria":    {"Maria Lopez"},
+		"maria":          {"José María Núñez", "Maria Lopez"},
+		"0102":           {"Someone Else"},
+		"c.example":      {"Ana"},
+		"not":            nil, // a word of the texts
+		"status:strange": nil,
+		"\"":             nil,
+	} {
+		got := people(b.Page("/customers?q=" + url.QueryEscape(q)))
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", q, got, want)
+		}
+	}
+	other := h.SignIn(h.NewUser(h.NewOrganization("Other"), "eve@example.com", "Eve", account.Admin))
+	if got := people(other.Page("/customers?q=maria")); len(got) != 0 {
+		t.Errorf("another organization sees %q", got)
+	}
+}
+
 func TestCustomerPage(t *testing.T) {
 	h := newHarness(t)
 	browsers := map[account.Role]*webtest.Browser{account.Agent: h.SignIn(h.Agent), account.Admin: h.SignIn(h.Admin)}
