@@ -8,6 +8,8 @@
 // block a rider, change a vehicle's state. Other changes require an admin. A change
 // calls package fleet in a transaction of the environment's database and is
 // recorded in its audit log like a request of the REST API, with the user as actor.
+// The actions on rides and vehicles are also below the pages of a ticket and of a helpdesk
+// customer.
 // Times are by the organization's clock, which in the sandbox can be ahead.
 package fleetpages
 
