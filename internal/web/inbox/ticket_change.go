@@ -129,10 +129,10 @@ func changeNotice(before, after *desk.Ticket) web.Notice {
 	if before.Status != after.Status {
 		back("status", string(before.Status), string(after.Status))
 		words = append(words, "Status set to "+strings.ToLower(statusLabel(after.Status))+".")
-		keepSnooze(n.Fields, before)
+		addSnooze(n.Fields, before)
 	} else if before.Snoozed() != after.Snoozed() {
 		words = append(words, "Snooze changed.")
-		keepSnooze(n.Fields, before)
+		addSnooze(n.Fields, before)
 	}
 	if before.Priority != after.Priority {
 		back("priority", string(before.Priority), string(after.Priority))

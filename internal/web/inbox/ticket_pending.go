@@ -179,8 +179,8 @@ func (p *pages) undoChanges(r *web.Request, form url.Values, n *web.Notice) erro
 	return err
 }
 
-// keepSnooze adds the snooze of a ticket before a change to the fields that undo the change.
-func keepSnooze(fields map[string]string, before *desk.Ticket) {
+// addSnooze adds the snooze of a ticket before a change to the fields that undo the change.
+func addSnooze(fields map[string]string, before *desk.Ticket) {
 	switch s := before.Snoozed(); {
 	case s.UntilReply:
 		fields["at"] = untilReply

@@ -354,7 +354,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 			notice.Undo, notice.Fields = ticketPath(t.Number)+"/properties"+listQuery(r), map[string]string{"undo": "1"}
 		}
 		notice.Fields["status"], notice.Fields["was.status"] = string(t.Status), string(status)
-		keepSnooze(notice.Fields, &t)
+		addSnooze(notice.Fields, &t)
 		return nil
 	})
 	return notice, err
