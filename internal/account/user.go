@@ -175,6 +175,32 @@ func (s *Service) AgentByEmail(ctx context.Context, q db.Querier, organizationID
 		"SELECT id, name, email FROM users WHERE email_key = $1 AND organization_id = $2", emailKey(email), organizationID))
 }
 
+// Agents returns the users of an organization, longest membership first.
+func (s *Service) Agents(ctx context.Context, q db.Querier, organizationID string) ([]event.Person, error) {
+	return db.All(ctx, q, scanPerson, "SELECT id, name, email FROM users WHERE organization_id = $1 ORDER BY id", organizationID)
+}
+
+// Preferences returns the preferences of users of an organization, by id. Other users are left
+// out.
+func (s *Service) Preferences(ctx context.Context, q db.Querier, organizationID string, userIDs []string) (map[string]json.RawMessage, error) {
+	type stored struct {
+		id          string
+		preferences []byte
+	}
+	list, err := db.All(ctx, q, func(row db.Row) (u stored, err error) {
+		err = row.Scan(&u.id, &u.preferences)
+		return u, err
+	}, "SELECT id, preferences FROM users WHERE id = ANY($1) AND organization_id = $2", userIDs, organizationID)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]json.RawMessage, len(list))
+	for _, u := range list {
+		found[u.id] = u.preferences
+	}
+	return found, nil
+}
+
 func scanPerson(row db.Row) (event.Person, error) {
 	var p event.Person
 	err := row.Scan(&p.ID, &p.Name, &p.Email)

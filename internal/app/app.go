@@ -539,6 +539,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		Addresses: a.Connections, BaseURL: c.BaseURL,
 		Dispatcher: sender, Mailer: out.outbox, CopyMAC: sender.VerifyCopyHeader, Box: a.box, Quotas: a.Quotas, Audit: a.Audit, Logger: a.log,
 		Changed: func(organizationID, ticketID string) { a.live.PublishCoalesced(organizationID, "ticket:"+ticketID) },
+		Noticed: func(organizationID, userID string) { a.live.PublishCoalesced(organizationID, "notices:"+userID) },
 	})
 	sender.RegisterWorkers(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{

@@ -10,20 +10,43 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// notifyAssignee mails the assignee of a ticket that a message in it failed, since
-// no reply will come. An unassigned ticket has no notification.
-func (s *Service) notifyAssignee(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r *channel.Receipt) error {
-	if s.mailer == nil {
-		return nil
-	}
-	t, err := s.Ticket(ctx, tx, organizationID, ticketID)
+// noticeFailure notifies the author of a message that failed and the assignee of its ticket, since
+// no reply will come. The assignee's mail leaves at once, the author's with their other notices.
+func (s *Service) noticeFailure(ctx context.Context, tx *db.Tx, organizationID string, k messageRef, authorID string, r *channel.Receipt) error {
+	t, err := s.Ticket(ctx, tx, organizationID, k.ticketID)
 	if err != nil {
 		return fmt.Errorf("load ticket: %w", err)
 	}
-	if t.AssigneeID == "" {
+	n := newNotice{t.ID, NoticeFailed, k.messageID, t.AssigneeID}
+	if err := s.notice(ctx, tx, organizationID, n, authorID); err != nil || t.AssigneeID == "" {
+		return err
+	}
+	preferences, err := s.directory.Preferences(ctx, tx, organizationID, []string{t.AssigneeID})
+	if err != nil {
+		return fmt.Errorf("load preferences: %w", err)
+	}
+	p, ok := preferences[t.AssigneeID]
+	if !ok {
 		return nil
 	}
-	agent, ok, err := s.directory.Agent(ctx, tx, organizationID, t.AssigneeID)
+	way := NoticeChoicesIn(p).Way(NoticeFailed)
+	if way.inPage() {
+		if err := s.writeNotice(ctx, tx, organizationID, t.AssigneeID, n, NoticeInPage); err != nil {
+			return err
+		}
+	}
+	if !way.byMail() {
+		return nil
+	}
+	return s.mailAssignee(ctx, tx, &t, r)
+}
+
+// mailAssignee mails the assignee of a ticket that a message in it failed.
+func (s *Service) mailAssignee(ctx context.Context, tx *db.Tx, t *Ticket, r *channel.Receipt) error {
+	if s.mailer == nil {
+		return nil
+	}
+	agent, ok, err := s.directory.Agent(ctx, tx, t.OrganizationID, t.AssigneeID)
 	if err != nil {
 		return fmt.Errorf("find assignee: %w", err)
 	}

@@ -123,6 +123,7 @@ package desk
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"time"
@@ -148,6 +149,11 @@ type Directory interface {
 	Agent(ctx context.Context, q db.Querier, organizationID, userID string) (event.Person, bool, error)
 	// AgentByEmail returns a member by e-mail address, compared without case.
 	AgentByEmail(ctx context.Context, q db.Querier, organizationID, email string) (event.Person, bool, error)
+	// Agents returns all members.
+	Agents(ctx context.Context, q db.Querier, organizationID string) ([]event.Person, error)
+	// Preferences returns the preferences of members, JSON objects, by id. Users who are no
+	// members are left out.
+	Preferences(ctx context.Context, q db.Querier, organizationID string, userIDs []string) (map[string]json.RawMessage, error)
 }
 
 // Addresses has the channel addresses of organizations.
@@ -176,7 +182,7 @@ const ConnectionNeeded = "connection_needed"
 // organization does not have, or that is of another channel.
 const ConnectionUnfit = "connection_unfit"
 
-// Config has the parts of a [Service]. The last eight are optional.
+// Config has the parts of a [Service]. The last nine are optional.
 type Config struct {
 	DB        *db.DB
 	Queue     *queue.Queue
@@ -199,6 +205,9 @@ type Config struct {
 	// Changed is called after the commit of a change without an event: a note, an
 	// annotation, a delivery state. It must not block. May be nil.
 	Changed func(organizationID, ticketID string)
+	// Noticed is called after the commit of a change of a member's notices. It must not
+	// block. May be nil.
+	Noticed func(organizationID, userID string)
 	Quotas  *quota.Service // nil: no limits
 	Audit   *audit.Log     // nil records nothing
 	Logger  *slog.Logger   // nil discards
@@ -218,6 +227,7 @@ type Service struct {
 	copyMAC     func(organizationID, header string) (string, bool)
 	closeAfter  time.Duration
 	onChanged   func(organizationID, ticketID string) // may be nil
+	onNoticed   func(organizationID, userID string)   // may be nil
 	box         *seal.Box
 	quotas      *quota.Service
 	audit       *audit.Log
@@ -235,7 +245,7 @@ func Open(c Config) *Service {
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
 		indexNeeded: make(chan struct{}, 1), policies: cache.New[string, *SLAPolicy](maxPolicies, 0),
-		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChanged: c.Changed, quotas: c.Quotas, audit: c.Audit,
+		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChanged: c.Changed, onNoticed: c.Noticed, quotas: c.Quotas, audit: c.Audit,
 	}
 	s.limits = defaultLimits
 	if s.log = c.Logger; s.log == nil {
@@ -247,6 +257,7 @@ func Open(c Config) *Service {
 	c.Events.BeforeCommit(s.enqueueChangedFacts)
 	c.Queue.Handle(queue.Worker{Kind: blobDeletionKind, Concurrency: 1, Run: s.runBlobDeletion})
 	c.Queue.Handle(queue.Worker{Kind: closeKind, Concurrency: 4, Run: s.runCloseJob})
+	c.Queue.Handle(queue.Worker{Kind: noticeKind, Outgoing: true, Concurrency: 4, Run: s.runNoticeMail})
 	c.Queue.Handle(queue.Worker{Kind: snoozeKind, Concurrency: 4, Run: s.runSnoozeJob})
 	c.Queue.Handle(queue.Worker{
 		Kind: sendKind, Outgoing: true, Concurrency: 16, Run: s.runSend,

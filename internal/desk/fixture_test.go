@@ -2,6 +2,9 @@ package desk_test
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -50,6 +53,31 @@ func (staff) AgentByEmail(_ context.Context, _ db.Querier, org, email string) (e
 		}
 	}
 	return event.Person{}, false, nil
+}
+
+func (staff) Agents(_ context.Context, _ db.Querier, org string) (list []event.Person, err error) {
+	for _, key := range slices.Sorted(maps.Keys(people)) {
+		if strings.HasPrefix(key, org) {
+			list = append(list, people[key])
+		}
+	}
+	return list, nil
+}
+
+// preferences are those of members in tests of notices, by id. Others have none.
+var preferences sync.Map
+
+func (staff) Preferences(_ context.Context, _ db.Querier, org string, ids []string) (map[string]json.RawMessage, error) {
+	found := make(map[string]json.RawMessage)
+	for _, id := range ids {
+		if _, ok := people[org+id]; ok {
+			found[id] = json.RawMessage("{}")
+			if p, ok := preferences.Load(id); ok {
+				found[id] = p.(json.RawMessage)
+			}
+		}
+	}
+	return found, nil
 }
 
 func (staff) Owns(_ context.Context, _ db.Querier, org, ticketChannel, address string) (bool, error) {

@@ -50,7 +50,7 @@ const (
 // Result describes the effect of [Service.IngestTx].
 type Result struct {
 	Outcome        Outcome       `json:"outcome"`
-	Reason         string        `json:"reason,omitempty"` // why the event was only recorded
+	Reason         string        `json:"reason,omitempty"` // why the event was only recorded, or why a mail is no answer to the notice that it names
 	PlacedBy       ThreadingRule `json:"placed_by,omitempty"`
 	Class          channel.Class `json:"class,omitempty"` // of mail
 	ClassRule      string        `json:"class_rule,omitempty"`
@@ -241,6 +241,9 @@ func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *InboundEvent
 		events = append(events, updateEvents(snapshot, in.OrganizationID, changes)...)
 	}
 	if err := s.events.EmitTx(ctx, tx, events...); err != nil {
+		return Result{}, err
+	}
+	if err := s.noticePublicMessage(ctx, tx, t, &e.Message); err != nil {
 		return Result{}, err
 	}
 	r := e.result(Appended, t)

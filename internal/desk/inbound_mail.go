@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,14 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *InboundEvent, m
 			ID: original.messageID, TicketID: original.ticketID, ConversationID: original.conversationID, Direction: DirectionOutbound,
 		})
 	}
+	refusal := ""
+	if class == channel.ClassInbound {
+		var done bool
+		var r Result
+		if r, done, refusal, err = s.intakeAnswer(ctx, tx, in, m, e); err != nil || done {
+			return r, err
+		}
+	}
 	if k, ok := m.ids.find(id); ok {
 		if same, err := sameMail(ctx, tx, k, in, e); err != nil {
 			return Result{}, err
@@ -84,7 +93,9 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *InboundEvent, m
 	if err != nil {
 		return Result{}, err
 	}
-	return s.applyMail(ctx, tx, in, m, e, p, link)
+	r, err := s.applyMail(ctx, tx, in, m, e, p, link)
+	r.Reason = cmp.Or(r.Reason, refusal)
+	return r, err
 }
 
 // duplicateOf returns the result of a mail that repeats the message k.

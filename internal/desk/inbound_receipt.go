@@ -199,8 +199,9 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *InboundEvent,
 	var state channel.ReceiptState
 	var chn string
 	var details Details
-	if err := tx.QueryRow(ctx, "SELECT id, delivery_state, channel, details FROM messages WHERE ticket_id = $1 AND id = $2 FOR UPDATE", k.ticketID, k.messageID).
-		Scan(new(string), db.IntoText((*string)(&state)), &chn, db.IntoJSON(&details)); err != nil {
+	var authorID string
+	if err := tx.QueryRow(ctx, "SELECT id, delivery_state, channel, details, author_id FROM messages WHERE ticket_id = $1 AND id = $2 FOR UPDATE", k.ticketID, k.messageID).
+		Scan(new(string), db.IntoText((*string)(&state)), &chn, db.IntoJSON(&details), db.IntoText(&authorID)); err != nil {
 		return Result{}, fmt.Errorf("load message: %w", err)
 	}
 	moved := advances(state, r.State)
@@ -215,7 +216,7 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *InboundEvent,
 		}
 	}
 	if moved && r.State == channel.ReceiptFailed {
-		if err := s.notifyAssignee(ctx, tx, in.OrganizationID, k.ticketID, r); err != nil {
+		if err := s.noticeFailure(ctx, tx, in.OrganizationID, k, authorID, r); err != nil {
 			return Result{}, err
 		}
 	}

@@ -640,6 +640,9 @@ func (s *Service) detectBreaches(ctx context.Context, tx *db.Tx, t *Ticket, at t
 	}
 	for i := range events {
 		if events[i].Name != event.SLABreached {
+			if err := s.notice(ctx, tx, t.OrganizationID, newNotice{t.ID, NoticeSLA, "", ""}, t.AssigneeID); err != nil {
+				return false, err
+			}
 			continue
 		}
 		breach := map[string]event.Change{list[i].sla.Metric: {From: string(SLARunning), To: string(SLABreached)}}

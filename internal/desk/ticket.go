@@ -276,16 +276,19 @@ func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, ticke
 	return t, s.applyUpdate(ctx, tx, &t, u)
 }
 
-// DeleteDraftsTx deletes the drafts and private macros of a user, in any organization.
+// DeleteDraftsTx deletes the drafts, notices and private macros of a user, in any organization.
 func (s *Service) DeleteDraftsTx(ctx context.Context, tx *db.Tx, userID string) error {
 	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1", userID); err != nil {
 		return fmt.Errorf("delete drafts: %w", err)
+	}
+	if err := deleteNotices(ctx, tx, "", userID); err != nil {
+		return err
 	}
 	return deletePrivateMacros(ctx, tx, "", userID)
 }
 
 // UnassignTx unassigns the tickets, except closed ones, of a member leaving the
-// organization, and deletes their drafts, private macros and own views, in the caller's
+// organization, and deletes their drafts, private macros, own views and notices, in the caller's
 // transaction. It emits the events of [Service.UpdateTx]. Call it while they are still
 // a member.
 func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
@@ -296,6 +299,9 @@ func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, use
 		return err
 	}
 	if err := deleteViews(ctx, tx, organizationID, userID); err != nil {
+		return err
+	}
+	if err := deleteNotices(ctx, tx, organizationID, userID); err != nil {
 		return err
 	}
 	// In order, so that concurrent calls cannot deadlock.
@@ -346,6 +352,11 @@ func (s *Service) applyUpdate(ctx context.Context, tx *db.Tx, t *Ticket, u Updat
 	}
 	if err := recordChange(ctx, tx, t, originOf(ctx), ChangeUpdated, changes); err != nil {
 		return err
+	}
+	if _, assigned := changes["assignee"]; assigned {
+		if err := s.noticeAssigned(ctx, tx, t); err != nil {
+			return err
+		}
 	}
 	snapshot, err := s.ticketSnapshot(ctx, tx, t)
 	if err != nil {
@@ -603,6 +614,8 @@ func (s *Service) deleteRows(ctx context.Context, tx *db.Tx, t *Ticket) error {
 		"DELETE FROM message_ids WHERE ticket_id = $1",
 		"DELETE FROM ticket_reads WHERE ticket_id = $1",
 		"DELETE FROM ticket_drafts WHERE ticket_id = $1",
+		"DELETE FROM ticket_followers WHERE ticket_id = $1",
+		"DELETE FROM notices WHERE ticket_id = $1",
 		"DELETE FROM ticket_changes WHERE ticket_id = $1",
 		"DELETE FROM participants WHERE ticket_id = $1",
 		"DELETE FROM messages WHERE ticket_id = $1",

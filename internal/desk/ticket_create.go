@@ -141,6 +141,9 @@ func (s *Service) CreateTicketTx(ctx context.Context, tx *db.Tx, organizationID 
 	if err := recordCreation(ctx, tx, &t, originOf(ctx)); err != nil {
 		return Ticket{}, err
 	}
+	if err := s.noticeAssigned(ctx, tx, &t); err != nil {
+		return Ticket{}, err
+	}
 	t.showClocks()
 	snapshot, err := s.ticketSnapshot(ctx, tx, &t)
 	if err != nil {

@@ -55,6 +55,9 @@ func (s *Service) MergeTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 			ON CONFLICT DO NOTHING`,
 		`UPDATE ticket_drafts SET ticket_id = $2 WHERE ticket_id = $1 AND NOT EXISTS (
 			SELECT 1 FROM ticket_drafts d WHERE d.ticket_id = $2 AND d.user_id = ticket_drafts.user_id AND d.kind = ticket_drafts.kind)`,
+		`INSERT INTO ticket_followers (ticket_id, user_id, organization_id, followed_at)
+			SELECT $2, user_id, organization_id, followed_at FROM ticket_followers WHERE ticket_id = $1 ON CONFLICT DO NOTHING`,
+		"UPDATE notices SET ticket_id = $2 WHERE ticket_id = $1",
 		// A member with unread messages in the merged ticket has unread ones in the
 		// survivor.
 		`DELETE FROM ticket_reads WHERE ticket_id = $2 AND NOT EXISTS (SELECT 1 FROM ticket_reads r JOIN tickets t ON t.id = r.ticket_id

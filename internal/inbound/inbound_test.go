@@ -90,6 +90,12 @@ func (nobody) AgentByEmail(context.Context, db.Querier, string, string) (event.P
 	return event.Person{}, false, nil
 }
 
+func (nobody) Agents(context.Context, db.Querier, string) ([]event.Person, error) { return nil, nil }
+
+func (nobody) Preferences(context.Context, db.Querier, string, []string) (map[string]json.RawMessage, error) {
+	return nil, nil
+}
+
 type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -60,6 +60,12 @@ func (staff) AgentByEmail(_ context.Context, _ db.Querier, _, address string) (e
 	return event.Person{ID: graceID, Name: "Grace", Email: "grace@a.example"}, strings.EqualFold(address, "grace@a.example"), nil
 }
 
+func (staff) Agents(context.Context, db.Querier, string) ([]event.Person, error) { return nil, nil }
+
+func (staff) Preferences(context.Context, db.Querier, string, []string) (map[string]json.RawMessage, error) {
+	return nil, nil
+}
+
 // rig is the service over a database, with SMS and mail.
 type rig struct {
 	testing.TB

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -179,6 +180,14 @@ func (staff) Agent(_ context.Context, _ db.Querier, _, id string) (event.Person,
 
 func (staff) AgentByEmail(_ context.Context, _ db.Querier, _, address string) (event.Person, bool, error) {
 	return agent, strings.EqualFold(address, agent.Email), nil
+}
+
+func (staff) Agents(context.Context, db.Querier, string) ([]event.Person, error) {
+	return []event.Person{agent}, nil
+}
+
+func (staff) Preferences(context.Context, db.Querier, string, []string) (map[string]json.RawMessage, error) {
+	return nil, nil
 }
 
 func (staff) AdminAddresses(context.Context, db.Querier, string) ([]mail.Address, error) {

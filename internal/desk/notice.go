@@ -1,0 +1,250 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// NoticeKind is the cause of a notice.
+type NoticeKind string
+
+// The kinds.
+const (
+	NoticeAssigned  NoticeKind = "assigned"        // somebody else assigned the ticket to the member
+	NoticeMentioned NoticeKind = "mentioned"       // a note mentions the member
+	NoticeAnswered  NoticeKind = "answered"        // the customer of a followed ticket has written
+	NoticeSLA       NoticeKind = "sla_warning"     // 80 % of an SLA target of an assigned ticket have passed
+	NoticeFailed    NoticeKind = "delivery_failed" // a message of the member, or in a ticket of theirs, was not delivered
+)
+
+// NoticeKinds lists all kinds, in order.
+var NoticeKinds = [...]NoticeKind{NoticeAssigned, NoticeMentioned, NoticeAnswered, NoticeSLA, NoticeFailed}
+
+// NoticeWay is how a member gets the notices of a kind.
+type NoticeWay string
+
+// The ways.
+const (
+	NoticeInPage NoticeWay = "page"
+	NoticeByMail NoticeWay = "mail"
+	NoticeByBoth NoticeWay = "both"
+	NoticeNever  NoticeWay = "none"
+)
+
+// NoticeWays lists all ways, in order.
+var NoticeWays = [...]NoticeWay{NoticeInPage, NoticeByMail, NoticeByBoth, NoticeNever}
+
+func (w NoticeWay) inPage() bool { return w == NoticeInPage || w == NoticeByBoth }
+func (w NoticeWay) byMail() bool { return w == NoticeByMail || w == NoticeByBoth }
+
+// NoticeChoices are a member's ways by kind. Missing kinds have their default.
+type NoticeChoices map[NoticeKind]NoticeWay
+
+// NoticeMember is the member of a user's preferences with their [NoticeChoices].
+const NoticeMember = "notices"
+
+// Way returns the way of a kind.
+func (c NoticeChoices) Way(kind NoticeKind) NoticeWay {
+	switch w := c[kind]; {
+	case slices.Contains(NoticeWays[:], w):
+		return w
+	case kind == NoticeAnswered || kind == NoticeSLA:
+		return NoticeInPage
+	}
+	return NoticeByBoth
+}
+
+// Check implements [problem.Checker].
+func (c NoticeChoices) Check(v *problem.Validation) {
+	for kind, w := range c {
+		if !slices.Contains(NoticeKinds[:], kind) {
+			v.Add(string(kind), "must be a kind of notice")
+		} else if !slices.Contains(NoticeWays[:], w) {
+			v.Add(string(kind), "must be one of page, mail, both, none")
+		}
+	}
+}
+
+// NoticeChoicesIn returns the choices in a user's preferences. Malformed ones are the default:
+// clients store preferences freely.
+func NoticeChoicesIn(preferences json.RawMessage) NoticeChoices {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(preferences, &all) != nil {
+		return nil
+	}
+	var values map[NoticeKind]any
+	if json.Unmarshal(all[NoticeMember], &values) != nil {
+		return nil
+	}
+	choices := make(NoticeChoices, len(values))
+	for kind, value := range values {
+		if way, ok := value.(string); ok {
+			choices[kind] = NoticeWay(way)
+		}
+	}
+	return choices
+}
+
+// SetNoticeChoices returns preferences with other choices. Their other members stay.
+func SetNoticeChoices(preferences json.RawMessage, c NoticeChoices) (json.RawMessage, error) {
+	all := make(map[string]json.RawMessage)
+	if err := json.Unmarshal(preferences, &all); err != nil {
+		return nil, fmt.Errorf("read preferences: %w", err)
+	}
+	var values map[string]any
+	if err := json.Unmarshal(all[NoticeMember], &values); err != nil || values == nil {
+		values = make(map[string]any) // missing, or no object
+	}
+	for kind, way := range c {
+		values[string(kind)] = way
+	}
+	member, err := json.Marshal(values)
+	if err != nil {
+		return nil, fmt.Errorf("write choices: %w", err)
+	}
+	all[NoticeMember] = member
+	return json.Marshal(all)
+}
+
+// maxNotices is the number of notices of a member; older ones are deleted.
+const maxNotices = 200
+
+// Notice informs a member about a ticket.
+type Notice struct {
+	ID            string
+	TicketID      string
+	TicketNumber  int64
+	TicketSubject string
+	Kind          NoticeKind
+	MessageID     string // that caused it; empty: none, or it is gone
+	Author        string // of the message
+	Text          string // of the message, without quotes
+	At            time.Time
+	SeenAt        time.Time // zero: unread
+
+	public bool // the message is one of the customer's or to them
+}
+
+// newNotice is a notice to write.
+type newNotice struct {
+	ticketID  string
+	kind      NoticeKind
+	messageID string // may be empty
+	actorID   string // has no notice of their own act; may be empty
+}
+
+// notice writes a notice to members, by their choices, in the transaction of its cause, and
+// enqueues the mails. Users who are no members have none.
+func (s *Service) notice(ctx context.Context, tx *db.Tx, organizationID string, n newNotice, userIDs ...string) error {
+	userIDs = slices.DeleteFunc(slices.Clone(userIDs), func(id string) bool { return id == "" || id == n.actorID })
+	if len(userIDs) == 0 {
+		return nil
+	}
+	preferences, err := s.directory.Preferences(ctx, tx, organizationID, userIDs)
+	if err != nil {
+		return fmt.Errorf("load preferences: %w", err)
+	}
+	for _, id := range userIDs {
+		p, ok := preferences[id]
+		if !ok {
+			continue
+		}
+		delete(preferences, id) // a user named twice has one
+		if way := NoticeChoicesIn(p).Way(n.kind); way != NoticeNever {
+			if err := s.writeNotice(ctx, tx, organizationID, id, n, way); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Service) writeNotice(ctx context.Context, tx *db.Tx, organizationID, userID string, n newNotice, way NoticeWay) error {
+	byMail := way.byMail() && s.mailer != nil
+	if err := tx.Queue(ctx, `INSERT INTO notices (id, organization_id, user_id, ticket_id, kind, message_id, page, mail, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		newID(), organizationID, userID, n.ticketID, string(n.kind), db.Text(n.messageID), way.inPage(), byMail, tx.Now.UnixMicro()); err != nil {
+		return fmt.Errorf("write notice: %w", err)
+	}
+	if err := tx.Queue(ctx, `DELETE FROM notices WHERE user_id = $1 AND organization_id = $2
+		AND id <= (SELECT n.id FROM notices n WHERE n.user_id = $1 AND n.organization_id = $2 ORDER BY n.id DESC LIMIT 1 OFFSET $3)`,
+		userID, organizationID, maxNotices); err != nil {
+		return fmt.Errorf("delete old notices: %w", err)
+	}
+	s.announceNotices(tx, organizationID, userID)
+	if byMail {
+		return s.enqueueNoticeMail(ctx, tx, organizationID, userID)
+	}
+	return nil
+}
+
+// announceNotices calls Config.Noticed after the commit of a change of a member's notices.
+func (s *Service) announceNotices(tx *db.Tx, organizationID, userID string) {
+	if s.onNoticed != nil {
+		tx.AfterCommit(func() { s.onNoticed(organizationID, userID) })
+	}
+}
+
+const selectNotice = `SELECT n.id, n.ticket_id, t.number, t.subject, n.kind, coalesce(m.id, ''), coalesce(m.author_name, ''),
+		coalesce(m.stripped, m.body, ''), n.created_at, n.seen_at, coalesce(m.kind, '') = 'reply'
+	FROM notices n JOIN tickets t ON t.id = n.ticket_id AND t.organization_id = n.organization_id
+	LEFT JOIN messages m ON m.ticket_id = n.ticket_id AND m.id = n.message_id `
+
+func scanNotice(row db.Row) (n Notice, err error) {
+	err = row.Scan(&n.ID, &n.TicketID, &n.TicketNumber, &n.TicketSubject, &n.Kind, &n.MessageID, &n.Author, &n.Text,
+		db.IntoTime(&n.At), db.IntoTime(&n.SeenAt), &n.public)
+	return n, err
+}
+
+// Notices returns a member's notices for the page, the newest first, at most the newest 200.
+func (s *Service) Notices(ctx context.Context, q db.Querier, organizationID, userID string) ([]Notice, error) {
+	list, err := db.All(ctx, q, scanNotice, selectNotice+"WHERE n.user_id = $1 AND n.organization_id = $2 AND n.page ORDER BY n.id DESC", userID, organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("load notices: %w", err)
+	}
+	return list, nil
+}
+
+// UnreadNotices returns the number of a member's unread notices.
+func (s *Service) UnreadNotices(ctx context.Context, q db.Querier, organizationID, userID string) (n int, err error) {
+	err = q.QueryRow(ctx, "SELECT count(*) FROM notices WHERE user_id = $1 AND organization_id = $2 AND page AND seen_at IS NULL",
+		userID, organizationID).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count notices: %w", err)
+	}
+	return n, nil
+}
+
+// MarkNoticesSeenTx marks a member's notices of a ticket as read, in the caller's transaction, or
+// those of all tickets if ticketID is empty. A mail that is due leaves out what has been read.
+func (s *Service) MarkNoticesSeenTx(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {
+	n, err := tx.Exec(ctx, `UPDATE notices SET seen_at = $3 WHERE user_id = $1 AND organization_id = $2 AND seen_at IS NULL
+		AND ($4 = '' OR ticket_id = $4)`, userID, organizationID, tx.Now.UnixMicro(), ticketID)
+	if err != nil {
+		return fmt.Errorf("mark notices as read: %w", err)
+	}
+	if n > 0 {
+		s.announceNotices(tx, organizationID, userID)
+	}
+	return nil
+}
+
+// deleteNotices deletes what a member leaving the organization follows, and their notices.
+// An empty organizationID stands for all organizations.
+func deleteNotices(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+	for _, statement := range []string{
+		"DELETE FROM ticket_followers WHERE user_id = $1 AND ($2 = '' OR organization_id = $2)",
+		"DELETE FROM notices WHERE user_id = $1 AND ($2 = '' OR organization_id = $2)",
+	} {
+		if err := tx.Queue(ctx, statement, userID, organizationID); err != nil {
+			return fmt.Errorf("delete notices: %w", err)
+		}
+	}
+	return nil
+}
