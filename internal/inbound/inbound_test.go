@@ -73,6 +73,8 @@ type house struct {
 	operator    mail.Address                   // default: none
 	mailed      enqueuedMails                  // mails to the operator
 	dispatcher  desk.Dispatcher                // default: sends nothing
+	directory   desk.Directory                 // default: no members
+	notices     mail.Enqueuer                  // mails to members; default: none
 	media       http.RoundTripper              // default: unreachable
 	store       func(blob.Store) blob.Store    // wraps the blob store
 	limits      quota.Limits                   // of all organizations; default: none
@@ -125,6 +127,7 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 		return nil, fmt.Errorf("no route to %s", r.URL.Host)
 	})
 	h.api = h.media
+	h.directory = nobody{}
 	for _, f := range change {
 		f(h)
 	}
@@ -148,8 +151,8 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 	h.connections = connection.Open(d, seal.New(h.key), h.adapters)
 	quotas := quotatest.Open(d, h.queue, h.limits)
 	h.desk = desk.Open(desk.Config{
-		DB: d, Queue: h.queue, Events: events, Blob: store, Directory: nobody{}, Addresses: h.connections, BaseURL: baseURL,
-		Dispatcher: h.dispatcher, Quotas: quotas,
+		DB: d, Queue: h.queue, Events: events, Blob: store, Directory: h.directory, Addresses: h.connections, BaseURL: baseURL,
+		Dispatcher: h.dispatcher, Mailer: h.notices, Box: seal.New(h.key), Quotas: quotas,
 	})
 	h.Service = inbound.Open(inbound.Config{
 		DB: d, Queue: h.queue, Blob: store, Connections: h.connections, Desk: h.desk,
