@@ -221,6 +221,18 @@ func (s *Service) UnreadNotices(ctx context.Context, q db.Querier, organizationI
 	return n, nil
 }
 
+// HasUnseenNotices reports whether a member has unread notices of a ticket, among them those by
+// mail only.
+func (s *Service) HasUnseenNotices(ctx context.Context, q db.Querier, organizationID, userID, ticketID string) (bool, error) {
+	var n int
+	err := q.QueryRow(ctx, "SELECT count(*) FROM notices WHERE ticket_id = $1 AND user_id = $2 AND organization_id = $3 AND seen_at IS NULL",
+		ticketID, userID, organizationID).Scan(&n)
+	if err != nil {
+		return false, fmt.Errorf("count notices: %w", err)
+	}
+	return n > 0, nil
+}
+
 // MarkNoticesSeenTx marks a member's notices of a ticket as read, in the caller's transaction, or
 // those of all tickets if ticketID is empty. A mail that is due leaves out what has been read.
 func (s *Service) MarkNoticesSeenTx(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {

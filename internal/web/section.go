@@ -287,11 +287,41 @@ type frame struct {
 	Theme    string // of the preferences; empty: the system's
 	Density  string // of the preferences; empty: comfortable
 	InUTC    bool   // the browser's zone is unknown, and the browser can get the page again
+	Unread   string // number of the member's unread notices; empty: none
+}
+
+// CountNotices sets the function that counts a member's unread notices, for the sidebar and the
+// titles of all pages.
+func (s *Site) CountNotices(count func(ctx context.Context, organizationID, userID string) (int, error)) {
+	s.countNotices = count
+}
+
+// unreadNotices returns the number of the reader's unread notices; empty: none. A page shows
+// without it if it cannot be read.
+func (s *Site) unreadNotices(r *Request) string {
+	if s.countNotices == nil || r.OrganizationID == "" {
+		return ""
+	}
+	n, err := s.countNotices(r.Context(), r.OrganizationID, r.UserID)
+	switch {
+	case err != nil:
+		s.log.WarnContext(r.Context(), "unread notices not counted", "error", err)
+		return ""
+	case n == 0:
+		return ""
+	case n > 99:
+		return "99+"
+	}
+	return strconv.Itoa(n)
 }
 
 // Render renders the page with the template name.
 func (a *Section) Render(w http.ResponseWriter, r *Request, name string, p Page) error {
-	f := &frame{Page: p, Request: r, InUTC: !r.zoneKnown && r.Method == http.MethodGet, Styles: a.styles, Sidebar: sidebar(p), Notice: a.site.popNotice(w, r.Request), LiveMark: r.liveMark}
+	unread := a.site.unreadNotices(r)
+	f := &frame{
+		Page: p, Request: r, InUTC: !r.zoneKnown && r.Method == http.MethodGet, Styles: a.styles, Sidebar: sidebar(p, unread), Notice: a.site.popNotice(w, r.Request), LiveMark: r.liveMark,
+		Unread: unread,
+	}
 	if p.Sheets != nil {
 		f.Styles = p.Sheets
 	}
@@ -486,7 +516,7 @@ func local(to string) bool {
 }
 
 // sidebar returns the items of the main navigation.
-func sidebar(p Page) []NavItem {
+func sidebar(p Page, unread string) []NavItem {
 	fleet := "/fleet"
 	if p.Sandbox {
 		fleet = "/sandbox/fleet"
@@ -496,6 +526,7 @@ func sidebar(p Page) []NavItem {
 		{Path: "/customers", Label: "Customers", Icon: "users"},
 		{Path: "/reports", Label: "Reports", Icon: "chart"},
 		{Path: fleet, Label: "Fleet", Icon: "bike"},
+		{Path: "/notices", Label: "Notices", Icon: "bell", Count: unread},
 		{Path: "/settings", Label: "Settings", Icon: "settings"},
 	}
 	for i := range entries {

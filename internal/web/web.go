@@ -91,7 +91,8 @@ type Site struct {
 	assets    *assets
 	streams   streams
 
-	onNotFound func(ctx context.Context, organizationID, id string)
+	onNotFound   func(ctx context.Context, organizationID, id string)
+	countNotices func(ctx context.Context, organizationID, userID string) (int, error) // nil: none
 }
 
 // New returns a site with the pages outside of the dashboard. [Site.Section] adds the

@@ -60,4 +60,6 @@ func Register(s *web.Site, c Config) {
 	p.handleViews()
 	p.handleCustomers()
 	p.handleTickets()
+	p.handleNotices()
+	s.CountNotices(p.countNotices)
 }

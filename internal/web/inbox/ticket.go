@@ -59,6 +59,8 @@ type ticketPage struct {
 	Panel      customerPanel
 	Related    []relation
 	Colleagues string // other members who view it; empty: none
+	Followers  string // names
+	Follows    bool   // the reader is one of them
 	Admin      bool
 }
 
@@ -158,10 +160,17 @@ func (p *pages) markRead(r *web.Request, t *desk.Ticket) error {
 		return nil
 	}
 	unread, err := p.Desk.Unread(r.Context(), p.DB, r.UserID, []desk.Ticket{*t})
-	if err != nil || !unread[t.ID] {
+	if err != nil {
+		return err
+	}
+	noticed, err := p.Desk.HasUnseenNotices(r.Context(), p.DB, r.OrganizationID, r.UserID, t.ID)
+	if err != nil || !unread[t.ID] && !noticed {
 		return err
 	}
 	err = p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		if err := p.Desk.MarkNoticesSeenTx(r.Context(), tx, r.OrganizationID, r.UserID, t.ID); err != nil {
+			return err
+		}
 		return p.Desk.MarkReadTx(r.Context(), tx, r.OrganizationID, r.UserID, t.ID)
 	})
 	if problem.Of(err) == problem.Unavailable { // the ticket is readable all the same
@@ -191,6 +200,9 @@ func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket,
 		return err
 	}
 	if err := p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.readTicket(r, tx, &b, members, said) }); err != nil {
+		return err
+	}
+	if err := p.readFollowers(r, &b, members); err != nil {
 		return err
 	}
 	b.Properties = newProperties(r, &t, members, wrong)

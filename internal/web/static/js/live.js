@@ -94,6 +94,7 @@ export async function renew(parts) {
     const now = page.getElementById(part.id);
     if (now) morph(part, now);
   }
+  document.title = page.title;
   document.dispatchEvent(new CustomEvent("kickstand:changed"));
 }
 
