@@ -26,24 +26,40 @@ func (s *Service) mentionedIn(ctx context.Context, q db.Querier, organizationID,
 	if err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
 	}
-	return findMentions(text, members), nil
+	var ids []string
+	for _, m := range Mentions(text, members) {
+		if !slices.Contains(ids, m.UserID) && len(ids) < maxMentions {
+			ids = append(ids, m.UserID)
+		}
+	}
+	return ids, nil
+}
+
+// Mention is a part of a text that names a member.
+type Mention struct {
+	Start, End int // bytes, with the @
+	UserID     string
 }
 
 // mentionName is a name by which notes mention a member.
 type mentionName struct {
-	name   string // lower-case
+	name   string
 	userID string // empty: several members have it
 }
 
 // mentionNames returns the names of members, the longest first.
 func mentionNames(members []event.Person) []mentionName {
-	owners := make(map[string]string)
+	var list []mentionName
 	add := func(name, id string) {
-		name = strings.ToLower(strings.TrimSpace(name))
-		if owner, taken := owners[name]; taken && owner != id {
-			id = ""
+		if name = strings.TrimSpace(name); name == "" {
+			return
 		}
-		owners[name] = id
+		i := slices.IndexFunc(list, func(n mentionName) bool { return strings.EqualFold(n.name, name) })
+		if i < 0 {
+			list = append(list, mentionName{name, id})
+		} else if list[i].userID != id {
+			list[i].userID = ""
+		}
 	}
 	for _, p := range members {
 		local, _, _ := strings.Cut(p.Email, "@")
@@ -52,35 +68,33 @@ func mentionNames(members []event.Person) []mentionName {
 			add(name, p.ID)
 		}
 	}
-	delete(owners, "")
-	list := make([]mentionName, 0, len(owners))
-	for name, id := range owners {
-		list = append(list, mentionName{name, id})
-	}
-	slices.SortFunc(list, func(a, b mentionName) int { return len(b.name) - len(a.name) })
+	slices.SortStableFunc(list, func(a, b mentionName) int { return len(b.name) - len(a.name) })
 	return list
 }
 
-func findMentions(text string, members []event.Person) []string {
+// Mentions finds the members whom a text mentions, in order; a member may be there several times.
+func Mentions(text string, members []event.Person) []Mention {
 	names := mentionNames(members)
-	text = strings.ToLower(text)
-	var found []string
-	for at := 0; len(found) < maxMentions; {
+	var found []Mention
+	for at := 0; ; {
 		i := strings.IndexByte(text[at:], '@')
 		if i < 0 {
-			break
+			return found
 		}
-		before, rest := text[:at+i], text[at+i+1:]
-		at += i + 1
+		start := at + i
+		before, rest := text[:start], text[start+1:]
+		at = start + 1
 		if r, _ := utf8.DecodeLastRuneInString(before); before != "" && isNameRune(r) {
 			continue // an address
 		}
-		k := slices.IndexFunc(names, func(n mentionName) bool { return strings.HasPrefix(rest, n.name) && endsName(rest[len(n.name):]) })
-		if k >= 0 && names[k].userID != "" && !slices.Contains(found, names[k].userID) {
-			found = append(found, names[k].userID)
+		k := slices.IndexFunc(names, func(n mentionName) bool {
+			return len(rest) >= len(n.name) && strings.EqualFold(rest[:len(n.name)], n.name) && endsName(rest[len(n.name):])
+		})
+		if k >= 0 && names[k].userID != "" {
+			at += len(names[k].name)
+			found = append(found, Mention{start, at, names[k].userID})
 		}
 	}
-	return found
 }
 
 func isNameRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' }

@@ -7,7 +7,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-func TestFindMentions(t *testing.T) {
+func TestMentions(t *testing.T) {
 	members := []event.Person{
 		{ID: "ann", Name: "Ann", Email: "ann@a.example"},
 		{ID: "anna", Name: "Anna Lee", Email: "a.lee@a.example"},
@@ -32,7 +32,16 @@ func TestFindMentions(t *testing.T) {
 		"@ann.lee":                    nil,
 		"no mention":                  nil,
 	} {
-		if got := findMentions(text, members); !slices.Equal(got, want) {
+		var got []string
+		for _, m := range Mentions(text, members) {
+			if text[m.Start] != '@' {
+				t.Errorf("%q: a mention is %q", text, text[m.Start:m.End])
+			}
+			if !slices.Contains(got, m.UserID) {
+				got = append(got, m.UserID)
+			}
+		}
+		if !slices.Equal(got, want) {
 			t.Errorf("%q mentions %v, want %v", text, got, want)
 		}
 	}

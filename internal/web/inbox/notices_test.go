@@ -57,7 +57,10 @@ func TestNoticesPage(t *testing.T) {
 	}
 
 	// Opening the ticket reads its notices.
-	b.Page("/tickets/1")
+	marks := b.Page("/tickets/1").All("mark")
+	if len(marks) != 1 || webtest.Text(marks[0]) != "@"+h.Agent.Name {
+		t.Errorf("%d marks in the note", len(marks))
+	}
 	if got := title(b.Page("/customers")); got != "(1) Customers – Kickstand" {
 		t.Errorf("after reading one: %q", got)
 	}

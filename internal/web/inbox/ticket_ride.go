@@ -186,7 +186,7 @@ func (f *fleetRecords) link(spans []span) []span {
 				out = append(out, span{Text: s.Text[at:start]})
 			}
 			at = start + len(w)
-			out = append(out, span{w, path})
+			out = append(out, span{Text: w, Link: path})
 		}
 		if at < len(s.Text) {
 			out = append(out, span{Text: s.Text[at:]})

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
@@ -91,7 +92,10 @@ type messageView struct {
 }
 
 // span is a part of a text, with an optional link.
-type span struct{ Text, Link string }
+type span struct {
+	Text, Link string
+	Mention    bool // it names a member
+}
 
 // Local reports whether the link is to a page of the dashboard.
 func (s span) Local() bool { return strings.HasPrefix(s.Link, "/") }
@@ -156,6 +160,7 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 	if n := len(views); n < len(messages) {
 		messages, next = messages[:n], desk.ThreadCursor(&messages[n-1])
 	}
+	markMentions(views, messages, members)
 	slices.Reverse(messages)
 	slices.Reverse(views)
 	if next != nil {
@@ -468,12 +473,42 @@ func spans(text string) []span {
 			out = append(out, span{Text: text[at:m[0]]})
 		}
 		at = m[0] + len(address)
-		out = append(out, span{address, address})
+		out = append(out, span{Text: address, Link: address})
 	}
 	if at < len(text) {
 		out = append(out, span{Text: text[at:]})
 	}
 	return out
+}
+
+// markMentions marks the mentions of members in notes.
+func markMentions(views []*messageView, messages []desk.Message, members []account.User) {
+	var people []event.Person
+	for i, s := range views {
+		mentioned := messages[i].Details.Mentions
+		if len(mentioned) == 0 {
+			continue
+		}
+		if people == nil {
+			for _, m := range members {
+				people = append(people, event.Person{ID: m.ID, Name: m.Name, Email: m.Email})
+			}
+		}
+		var marked []span
+		for _, part := range s.Text {
+			at := 0
+			for _, m := range desk.Mentions(part.Text, people) {
+				if part.Link != "" || !slices.Contains(mentioned, m.UserID) {
+					continue
+				}
+				marked = append(marked, span{Text: part.Text[at:m.Start]}, span{Text: part.Text[m.Start:m.End], Mention: true})
+				at = m.End
+			}
+			part.Text = part.Text[at:]
+			marked = append(marked, part)
+		}
+		s.Text = marked
+	}
 }
 
 // rich reports whether HTML has more than its text.
