@@ -245,6 +245,40 @@ func TestMacro(t *testing.T) {
 	})
 }
 
+// TestMention: @ in a note completes the name of a member, which the thread marks.
+func TestMention(t *testing.T) {
+	t.Parallel()
+	withAndWithoutScripts(t, func(t *testing.T, p *program, _ *visitor, scripts bool) {
+		o, robin := p.organization("Acme Wheels")
+		p.connect(o)
+		p.receiveText("SM1", "+14155550123", "Scooter B-0417 does not unlock.")
+		p.until("the ticket", func() bool { return p.tickets(o.ID) == 1 })
+		v := p.as(t, robin)
+		if !scripts {
+			v.withoutScripts()
+		}
+		v.open("/tickets/1")
+		if scripts {
+			v.keys("n")
+			v.wait("the focus in the note", `document.activeElement.name === "note"`)
+			v.keys("Ask @")
+			v.wait("the list", `document.activeElement.getAttribute("role") === "combobox" && document.querySelectorAll(".macros [role=option]").length > 0`)
+			v.checkAccess()
+			v.checkLayout()
+			v.keys(robin.Name[:2] + kb.Enter)
+			v.wait("the name", `document.activeElement.name === "note" && document.activeElement.value === "Ask @"+`+quote(robin.Name)+`+" "`)
+			v.keys("and @q")
+			v.wait("the typed text", `document.activeElement.name === "note" && document.activeElement.value.endsWith("and @q")`)
+			v.keys(kb.Enter, chromedp.ModifierCtrl)
+		} else {
+			v.click("#note")
+			v.fill("textarea[name=note]", "Ask @"+robin.Name+" and @q")
+			v.click("button[data-sends]")
+		}
+		v.wait("the mark", `document.querySelectorAll("#thread mark").length === 1 && document.querySelector("#thread mark").innerText === "@"+`+quote(robin.Name))
+	})
+}
+
 // TestKeysWhileSending: keys pressed while a reply is being sent are shortcuts of the
 // ticket and not typed.
 func TestKeysWhileSending(t *testing.T) {

@@ -23,6 +23,12 @@ export function setup(composer) {
     const around = area.value.slice(0, area.selectionStart) + "\0" + area.value.slice(area.selectionEnd);
     if (/(^|\n)\0(\n|$)/.test(around)) open(event, data);
   });
+  composer.elements.note.addEventListener("input", async ({ target: area, data }) => {
+    if (data !== "@" || !/(^|[^\p{L}\d_])@$/u.test(area.value.slice(0, area.selectionStart))) return;
+    const { complete } = await import("./mentions.js");
+    // Unless something was typed while it was loaded.
+    if (document.activeElement === area && area.value[area.selectionStart - 1] === "@") complete(area);
+  });
   const button = composer.querySelector("[value=macros]");
   button.title = "/ in an empty line";
   button.addEventListener("click", (event) => open(event, ""));
