@@ -3,6 +3,7 @@ package inbox
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -104,11 +105,9 @@ func (p *pages) changeNotices(w http.ResponseWriter, r *web.Request) error {
 	if err := problem.Check(choices); err != nil {
 		return err
 	}
-	preferences, err := desk.SetNoticeChoices(r.User.Preferences, choices)
-	if err != nil {
-		return err
-	}
-	if _, err := p.Accounts.UpdateProfile(r.Context(), r.UserID, account.Profile{Preferences: preferences}); err != nil {
+	if err := p.Accounts.ChangePreferences(r.Context(), r.UserID, func(object json.RawMessage) (json.RawMessage, error) {
+		return desk.SetNoticeChoices(object, choices)
+	}); err != nil {
 		return err
 	}
 	return p.Redirect(w, noticesPath, web.Notice{Text: "Choices saved."})
