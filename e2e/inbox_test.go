@@ -279,6 +279,32 @@ func TestMention(t *testing.T) {
 	})
 }
 
+// TestNoticeAnnounced: a mention counts in the title of a colleague's open page, and makes a
+// notification of the browser if chosen.
+func TestNoticeAnnounced(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	o, robin := p.organization("Acme Wheels")
+	kim := p.member(o, "kim", "Kim Ortiz", account.Agent)
+	p.connect(o)
+	p.receiveText("SM1", "+14155550123", "Scooter B-0417 does not unlock.")
+	p.until("the ticket", func() bool { return p.tickets(o.ID) == 1 })
+	a, b := p.as(t, robin), p.as(t, kim)
+	b.open("/notices")
+	b.wait("the choices", `!document.getElementById("alerts").hidden`)
+	b.checkAccess()
+	b.checkLayout()
+	b.waitLive()
+	js[any](b, `(window.shown = [], Notification = class { static permission = "granted"; constructor(title, o) { shown.push(title + ": " + o.body); } }, localStorage.setItem("kickstand-notify", "on"), 1)`)
+	a.open("/tickets/1")
+	a.click("#note")
+	a.fill("textarea[name=note]", "Can you, @Kim?")
+	a.click("button[data-sends]")
+	b.wait("the count in the title", `document.title.startsWith("(1) Notices")`)
+	b.wait("the notice", `document.getElementById("notice-list").innerText.includes("mentions you")`)
+	b.wait("the notification", `shown.length === 1 && shown[0].includes("#1") && shown[0].includes("Robin Berg mentions you")`)
+}
+
 // TestKeysWhileSending: keys pressed while a reply is being sent are shortcuts of the
 // ticket and not typed.
 func TestKeysWhileSending(t *testing.T) {

@@ -63,7 +63,7 @@ func (p *pages) showNotices(w http.ResponseWriter, r *web.Request) error {
 		b.Unread = b.Unread || row.Unread
 		b.Notices = append(b.Notices, row)
 	}
-	return p.Render(w, r, "notices", web.Page{Title: "Notices", At: noticesPath, Body: b})
+	return p.Render(w, r, "notices", web.Page{Title: "Notices", At: noticesPath, Scripts: []string{"notices.js"}, Body: b})
 }
 
 // noticeFields returns the fields of the choices.

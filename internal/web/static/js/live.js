@@ -58,6 +58,8 @@ let timer = 0;
 let last = 0;
 
 function heard(topics) {
+  const { title } = document;
+  if (topics.includes(document.getElementById("notices")?.dataset.live)) import("./notices.js").then((m) => m.announce(title));
   for (const topic of topics) {
     waiting.add(topic);
     // "kind:*" matches any topic of a kind.

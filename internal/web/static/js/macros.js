@@ -23,12 +23,11 @@ export function setup(composer) {
     const around = area.value.slice(0, area.selectionStart) + "\0" + area.value.slice(area.selectionEnd);
     if (/(^|\n)\0(\n|$)/.test(around)) open(event, data);
   });
-  composer.elements.note.addEventListener("input", async ({ target: area, data }) => {
-    if (data !== "@" || !/(^|[^\p{L}\d_])@$/u.test(area.value.slice(0, area.selectionStart))) return;
-    const { complete } = await import("./mentions.js");
-    // Unless something was typed while it was loaded.
-    if (document.activeElement === area && area.value[area.selectionStart - 1] === "@") complete(area);
-  });
+  // "@" in a note, and letters that were typed before this file was loaded.
+  const { note } = composer.elements;
+  const mention = () => import("./mentions.js").then((m) => m.complete(note));
+  note.addEventListener("input", ({ data }) => data === "@" && mention());
+  if (note.value !== note.defaultValue && note.value.includes("@")) mention();
   const button = composer.querySelector("[value=macros]");
   button.title = "/ in an empty line";
   button.addEventListener("click", (event) => open(event, ""));

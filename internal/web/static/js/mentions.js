@@ -1,15 +1,19 @@
 // Completes names of members after @ in a note. Loaded with the first @.
 
-// complete opens the list of members above area. By Enter the selected name follows the @;
+// complete opens the list of members above area, if the text before its cursor begins a mention. By Enter the selected name follows the @;
 // Escape leaves what was typed, as does a text that fits no name.
 export function complete(area) {
+  const end = area.selectionStart;
+  const typed = /(?:^|[^\p{L}\d_])@(\p{L}*)$/u.exec(area.value.slice(0, end))?.[1];
+  if (typed === undefined || document.activeElement !== area) return;
+  area.setRangeText("", end - typed.length, end, "end");
   const names = [...document.querySelectorAll("#field-assignee option")]
     .filter((option) => option.value)
     .map((option) => option.textContent.replace(/ \(you\)$|@.*/, ""));
   const box = document.createElement("div");
   box.className = "macros";
   box.innerHTML =
-    '<input role="combobox" aria-label="Mention" aria-autocomplete="list" aria-expanded="true" aria-controls="mention-options" autocomplete="off" placeholder="Name"><ul role="listbox" id="mention-options" aria-label="Members"></ul>';
+    '<input id="mention-search" role="combobox" aria-label="Mention" aria-autocomplete="list" aria-expanded="true" aria-controls="mention-options" autocomplete="off" placeholder="Name"><ul role="listbox" id="mention-options" aria-label="Members"></ul>';
   const [input, list] = box.children;
   let marked = 0;
   const mark = (i) => {
@@ -49,7 +53,8 @@ export function complete(area) {
   input.addEventListener("blur", () => box.isConnected && box.remove());
   list.addEventListener("pointerdown", (event) => event.preventDefault());
   list.addEventListener("click", (event) => choose(event.target.closest("[role=option]")));
-  filter();
+  input.value = typed;
+  if (!filter()) return leave(typed);
   area.before(box);
   input.focus();
 }
