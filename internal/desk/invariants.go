@@ -59,6 +59,9 @@ func Invariants(postgres bool, eventsSince time.Time) []db.Invariant {
 			Broken: "SELECT o.message_id FROM outbox o LEFT JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id WHERE m.id IS NULL"},
 		{Name: "changes belong to tickets of their organization", Table: "ticket_changes",
 			Broken: "SELECT c.ticket_id FROM ticket_changes c LEFT JOIN tickets t ON t.id = c.ticket_id AND t.organization_id = c.organization_id WHERE t.id IS NULL"},
+		{Name: "followers and notices belong to tickets of their organization", Table: "notices",
+			Broken: `SELECT n.id FROM notices n LEFT JOIN tickets t ON t.id = n.ticket_id AND t.organization_id = n.organization_id WHERE t.id IS NULL
+				UNION ALL SELECT f.ticket_id || ' ' || f.user_id FROM ticket_followers f LEFT JOIN tickets t ON t.id = f.ticket_id AND t.organization_id = f.organization_id WHERE t.id IS NULL`},
 		{Name: "tags belong to tickets", Table: "ticket_tags",
 			Broken: "SELECT g.ticket_id FROM ticket_tags g LEFT JOIN tickets t ON t.id = g.ticket_id AND t.number = g.number WHERE t.id IS NULL"},
 		{Name: "tickets are searchable, or about to be", Table: "tickets",
