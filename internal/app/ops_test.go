@@ -117,7 +117,7 @@ func TestVerifyFindsBrokenRecords(t *testing.T) {
 		{desk, "contact_points", orphan}, {desk, "outbox", nil}, {desk, "ticket_tags", nil}, {desk, "ticket_changes", nil}, {desk, "notices", nil},
 		{desk, "inbound_events", accepted}, {desk, "inbound_events", accepted}, {desk, "jobs", map[string]any{"state": int64(2)}},
 		{desk, "webhooks", hook}, {desk, "quotas", nil}, {desk, "deliveries", map[string]any{"webhook_id": "hook", "state": int64(0), "is_test": int64(0)}},
-		{desk, "delivery_attempts", map[string]any{"webhook_id": "hook"}},
+		{desk, "delivery_attempts", map[string]any{"webhook_id": "hook"}}, {desk, "pending_replies", map[string]any{"state": "scheduled"}},
 		{fleet, "rides", active}, {fleet, "rides", active}, {fleet, "vehicles", nil}, {fleet, "zones", nil}, {fleet, "plans", nil},
 	} {
 		insertRow(t, r.d, r.table, n+1, r.values)

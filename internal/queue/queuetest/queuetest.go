@@ -543,14 +543,16 @@ func testFlood(t *testing.T, s *suite) {
 		t.Run(fmt.Sprint("announced ", announced), func(t *testing.T) {
 			enqueuer := s.process(queue.Config{})
 			var mu sync.Mutex
-			passed, left := 0, small // jobs of the flood that ran before the last of the other tenant
+			// The jobs of the flood that ran between the first and the last of the other tenant. When the
+			// first is found depends on the time of a walk.
+			passed, left := 0, small
 			begin, done := make(chan struct{}), make(chan struct{})
 			worker := queue.Worker{Kind: "k", Concurrency: concurrency, Run: func(_ context.Context, j *queue.Job) error {
 				<-begin
 				mu.Lock()
 				defer mu.Unlock()
 				if string(j.Payload) == "flood" {
-					if left > 0 {
+					if left > 0 && left < small {
 						passed++
 					}
 				} else if left--; left == 0 {
@@ -584,9 +586,9 @@ func testFlood(t *testing.T, s *suite) {
 			for _, p := range processes {
 				p.Stop(ended)
 			}
-			// In turns, half of the jobs are of the flood, after those that ran at the start.
+			// In turns, half of the jobs are of the flood, and some run already.
 			if limit := 2*small + 2*2*concurrency; passed > limit {
-				t.Errorf("%d jobs of the flood ran before the last of %d others, want at most %d", passed, small, limit)
+				t.Errorf("%d jobs of the flood ran between the first and the last of %d others, want at most %d", passed, small, limit)
 			}
 			enqueuer.write(func(ctx context.Context, tx *db.Tx) error {
 				_, err := tx.Exec(ctx, "DELETE FROM jobs")
