@@ -18,3 +18,9 @@ func (s *Service) Document(code, number, place int64, text string) (int64, strin
 	first, _ := documentRange(code, number, number)
 	return first + place, indexText(s.db.Postgres(), code, text)
 }
+
+// AnswerText and AnswerLine are for tests of answers to notices.
+var AnswerText = answerText
+
+// AnswerLine divides an answer from its notice.
+const AnswerLine = answerLine

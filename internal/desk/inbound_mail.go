@@ -62,7 +62,7 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *InboundEvent, m
 		})
 	}
 	refusal := ""
-	if class == channel.ClassInbound {
+	if class == channel.ClassInbound || class == channel.ClassOutboundCopy && m.visible && m.isAgent {
 		var done bool
 		var r Result
 		if r, done, refusal, err = s.intakeAnswer(ctx, tx, in, m, e); err != nil || done {

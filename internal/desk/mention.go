@@ -47,15 +47,20 @@ type mentionName struct {
 	userID string // empty: several members have it
 }
 
+// maxExamined bounds the @ of a text that are examined.
+const maxExamined = 200
+
 // mentionNames returns the names of members, the longest first.
 func mentionNames(members []event.Person) []mentionName {
 	var list []mentionName
+	known := make(map[string]int)
 	add := func(name, id string) {
 		if name = strings.TrimSpace(name); name == "" {
 			return
 		}
-		i := slices.IndexFunc(list, func(n mentionName) bool { return strings.EqualFold(n.name, name) })
-		if i < 0 {
+		i, ok := known[strings.ToLower(name)]
+		if !ok {
+			known[strings.ToLower(name)] = len(list)
 			list = append(list, mentionName{name, id})
 		} else if list[i].userID != id {
 			list[i].userID = ""
@@ -74,11 +79,14 @@ func mentionNames(members []event.Person) []mentionName {
 
 // Mentions finds the members whom a text mentions, in order; a member may be there several times.
 func Mentions(text string, members []event.Person) []Mention {
+	if !strings.Contains(text, "@") {
+		return nil
+	}
 	names := mentionNames(members)
 	var found []Mention
-	for at := 0; ; {
+	for at, examined := 0, 0; ; examined++ {
 		i := strings.IndexByte(text[at:], '@')
-		if i < 0 {
+		if i < 0 || examined == maxExamined {
 			return found
 		}
 		start := at + i

@@ -1,7 +1,6 @@
 package desk
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/mailquote"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/quota"
 )
@@ -66,10 +66,9 @@ func (s *Service) intakeAnswer(ctx context.Context, tx *db.Tx, in *InboundEvent,
 		return Result{}, false, "", fmt.Errorf("load ticket: %w", err)
 	}
 	e.Details.ClassRule = "in-reply-to: a notice to its sender"
-	text := answerText(m.Message)
-	sent, err := s.sendAnswer(ctx, tx, in, m, &t, text)
+	sent, err := s.sendAnswer(ctx, tx, in, m, &t, r)
 	if reason, refused := refusedBecause(err); refused {
-		res, err := s.noteAnswer(ctx, tx, in, m, e, &t, text, reason)
+		res, err := s.noteAnswer(ctx, tx, in, m, e, &t, reason)
 		return res, true, "", err
 	}
 	if err != nil {
@@ -84,8 +83,54 @@ func (s *Service) intakeAnswer(ctx context.Context, tx *db.Tx, in *InboundEvent,
 	}, true, "", nil
 }
 
-// sendAnswer writes an answer as a reply and queues it. A problem has changed nothing.
-func (s *Service) sendAnswer(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, t *Ticket, text string) (Message, error) {
+// answerPlace returns the conversation of the message that a notice is about, or the only one of the
+// ticket, and the message; empty: none. Problem: the message has left the ticket, or there are
+// several conversations.
+func answerPlace(ctx context.Context, tx *db.Tx, t *Ticket, r noticeRef) (conversationID, messageID string, err error) {
+	err = tx.QueryRow(ctx, "SELECT message_id FROM notices WHERE id = $1 AND user_id = $2 AND organization_id = $3",
+		r.noticeID, r.userID, t.OrganizationID).Scan(db.IntoText(&messageID))
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return "", "", fmt.Errorf("find notice: %w", err)
+	}
+	if messageID != "" {
+		err := tx.QueryRow(ctx, "SELECT conversation_id FROM messages WHERE ticket_id = $1 AND id = $2", t.ID, messageID).Scan(&conversationID)
+		if errors.Is(err, db.ErrNoRows) {
+			return "", "", problem.New(problem.Precondition, "the message of the notice is in another ticket")
+		}
+		if err != nil {
+			return "", "", fmt.Errorf("find the message of a notice: %w", err)
+		}
+	}
+	if conversationID != "" {
+		return conversationID, messageID, nil
+	}
+	conversations, err := replyCandidates(ctx, tx, t, "")
+	if err != nil {
+		return "", "", fmt.Errorf("find conversations: %w", err)
+	}
+	if len(conversations) != 1 {
+		return "", "", problem.New(problem.Precondition, "the ticket has %d conversations", len(conversations))
+	}
+	return conversations[0].ID, messageID, nil
+}
+
+// sendAnswer writes an answer as a reply to what its notice is about, and queues it. A problem has
+// changed nothing.
+func (s *Service) sendAnswer(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, t *Ticket, r noticeRef) (Message, error) {
+	by := Actor{ID: m.agent.ID, Name: m.agent.Name}
+	conversationID, seen, err := answerPlace(ctx, tx, t, r)
+	if err != nil {
+		return Message{}, err
+	}
+	if seen != "" {
+		if err := checkCrossing(ctx, tx, t, by, seen); err != nil {
+			return Message{}, err
+		}
+	}
+	text, ok := answerText(m.Message)
+	if !ok {
+		return Message{}, problem.New(problem.Precondition, "its text stands within or below the quoted notice")
+	}
 	w := Content{text: text}
 	var size int64
 	for i, a := range m.Attachments {
@@ -105,8 +150,7 @@ func (s *Service) sendAnswer(ctx context.Context, tx *db.Tx, in *InboundEvent, m
 	if err := s.quotas.Check(ctx, in.OrganizationID, size, false); err != nil {
 		return Message{}, err
 	}
-	by := Actor{ID: m.agent.ID, Name: m.agent.Name}
-	return s.sendReply(ctx, tx, t, "", func(c *Conversation) *unsavedMessage {
+	return s.sendReply(ctx, tx, t, conversationID, func(c *Conversation) *unsavedMessage {
 		reply := s.newOutboundMessage(newID(), tx.Now, t, c, &w)
 		reply.Author, reply.quota = by.author(), quota.Counted
 		return reply
@@ -114,20 +158,45 @@ func (s *Service) sendAnswer(ctx context.Context, tx *db.Tx, in *InboundEvent, m
 }
 
 // noteAnswer stores an answer that cannot be sent as a note of the member.
-func (s *Service) noteAnswer(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, e *unsavedMessage, t *Ticket, text, reason string) (Result, error) {
+func (s *Service) noteAnswer(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, e *unsavedMessage, t *Ticket, reason string) (Result, error) {
 	e.Author = event.Author{Type: AuthorAgent, ID: m.agent.ID, Name: m.agent.Name}
-	e.Text = fmt.Sprintf("This answer was not sent to the customer: %s.\n\n%s", strings.TrimSuffix(reason, "."), text)
+	e.Text = fmt.Sprintf("This answer was not sent to the customer: %s.\n\n%s", strings.TrimSuffix(reason, "."), clean(m.Text))
 	e.Stripped, e.HTML, e.PlacedBy = "", "", RuleInReplyTo
 	return s.appendNote(ctx, tx, in, &threadRef{ticket: *t}, e)
 }
 
-// answerText returns what a member wrote above a notice.
-func answerText(m *channel.Message) string {
-	text, _, cut := strings.Cut(clean(cmp.Or(m.Stripped, m.Text)), answerLine)
-	if cut { // a quote without marks that the adapter knows
-		text = strings.TrimRight(text, "> \t")
+// answerText returns what a member wrote above a notice; false if it cannot be told from the quoted
+// notice, which may have internal notes.
+func answerText(m *channel.Message) (string, bool) {
+	text := clean(m.Text)
+	above, below, found := strings.Cut(text, answerLine)
+	switch {
+	case m.Stripped != "" && m.Stripped != m.Text:
+		above, _, _ = strings.Cut(clean(m.Stripped), answerLine)
+	case !found:
+		above = text
+		if mailquote.HasQuote(text) {
+			return "", false
+		}
+	default:
+		lines := strings.Split(above, "\n")
+		if quoted := strings.HasPrefix(strings.TrimSpace(lines[len(lines)-1]), ">"); quoted {
+			for line := range strings.SplitSeq(below, "\n") {
+				if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, ">") {
+					return "", false // an answer below or between
+				}
+			}
+		}
+		// The line that introduces the quote is no answer.
+		lines = lines[:len(lines)-1]
+		stripped := mailquote.Strip(strings.Join(lines, "\n")+"\n> "+answerLine, m.Subject)
+		if strings.Contains(stripped, answerLine) {
+			return "", false
+		}
+		above = stripped
 	}
-	return strings.TrimSpace(text)
+	above = strings.TrimSpace(strings.TrimRight(above, "> \t\r\n"))
+	return above, above != "" || len(m.Attachments) > 0
 }
 
 // refusedBecause returns the reason for which a reply was refused, and false for errors that a

@@ -58,7 +58,13 @@ func (s *Service) runNoticeMail(ctx context.Context, j *queue.Job) error {
 		if err != nil {
 			return fmt.Errorf("load notices: %w", err)
 		}
-		if err := tx.Queue(ctx, "UPDATE notices SET mail = FALSE WHERE user_id = $1 AND organization_id = $2 AND mail", to.UserID, to.OrganizationID); err != nil {
+		ids := make([]string, len(due))
+		for i := range due {
+			ids[i] = due[i].ID
+		}
+		// Not those that were committed since.
+		if err := tx.Queue(ctx, `UPDATE notices SET mail = FALSE WHERE user_id = $1 AND organization_id = $2 AND mail
+			AND (id = ANY($3) OR seen_at IS NOT NULL)`, to.UserID, to.OrganizationID, ids); err != nil {
 			return fmt.Errorf("mark notices as mailed: %w", err)
 		}
 		agent, ok, err := s.directory.Agent(ctx, tx, to.OrganizationID, to.UserID)

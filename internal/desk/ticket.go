@@ -301,9 +301,6 @@ func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, use
 	if err := deleteViews(ctx, tx, organizationID, userID); err != nil {
 		return err
 	}
-	if err := deleteNotices(ctx, tx, organizationID, userID); err != nil {
-		return err
-	}
 	// In order, so that concurrent calls cannot deadlock.
 	tickets, err := db.All(ctx, tx, scanTicket, selectTicket+`WHERE t.assignee_id = $1 AND t.organization_id = $2 AND t.status <> $3
 		ORDER BY t.id FOR UPDATE OF t`, userID, organizationID, string(StatusClosed))
@@ -315,7 +312,7 @@ func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, use
 			return fmt.Errorf("unassign ticket: %w", err)
 		}
 	}
-	return nil
+	return deleteNotices(ctx, tx, organizationID, userID) // after the tickets, in the order of other changes
 }
 
 // applyUpdate changes a locked ticket.
