@@ -22,7 +22,7 @@ func TestKey(t *testing.T) {
 	v.at("/settings/keys/new*")
 	v.press("Create key")
 	v.at("/settings/keys/new*")
-	v.fill("#field-name", "Reports")
+	v.fill("#field-name", "Weekly figures")
 	v.fill("#field-level", "read_only")
 	v.checkLayout()
 	v.press("Create key")
@@ -35,11 +35,11 @@ func TestKey(t *testing.T) {
 		t.Errorf("the new key is answered %d %s", status, answer)
 	}
 	v.open("/settings/keys")
-	v.waitText("Reports", "…"+key[len(key)-8:])
+	v.waitText("Weekly figures", "…"+key[len(key)-8:])
 	if page := js[string](v, `document.documentElement.outerHTML`); strings.Contains(page, key) {
 		t.Error("the list shows the key")
 	}
-	v.press("Reports")
+	v.press("Weekly figures")
 	v.at("/settings/keys/*")
 	v.press("Revoke")
 	v.wait("the question", `document.querySelector("dialog[open] form button")`)

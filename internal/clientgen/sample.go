@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"go/format"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -614,7 +615,8 @@ func (s *sample) goCall() string {
 func goSampleImports(body string) string {
 	var text strings.Builder
 	for _, p := range []string{"context", "encoding/json", "fmt", "io", "log", "os", "time"} {
-		if strings.Contains(body, p[strings.LastIndexByte(p, '/')+1:]+".") {
+		// As a word: "helpdesk.Macros.List" has no "os".
+		if regexp.MustCompile(`\b` + p[strings.LastIndexByte(p, '/')+1:] + `\.`).MatchString(body) {
 			text.WriteString(fmt.Sprintf("\t%q\n", p))
 		}
 	}
