@@ -69,7 +69,7 @@ func newSelection(r *web.Request) *selection {
 		{Name: "days", Label: "Period", Type: "select", Options: []web.Option{{Value: "7", Label: "7 days"}, {Value: "", Label: "30 days"}, {Value: "90", Label: "90 days"}, {Value: "365", Label: "A year"}, {Value: "dates", Label: "From and to"}}},
 		{Name: "from", Label: "From", Type: "date", Optional: true},
 		{Name: "to", Label: "To", Type: "date", Optional: true},
-		{Name: "per", Label: "Figures per", Type: "select", Options: []web.Option{{Value: "", Label: "Automatic"}, {Value: "day", Label: "Day"}, {Value: "week", Label: "Week"}, {Value: "month", Label: "Month"}}, Help: "Charts of more than 31 days show weeks or months. Exports have the selected ones."},
+		{Name: "per", Label: "Figures per", Type: "select", Options: []web.Option{{Value: "", Label: "Automatic"}, {Value: "day", Label: "Day"}, {Value: "week", Label: "Week"}, {Value: "month", Label: "Month"}}},
 		{Name: "by", Label: "Table by", Type: "select", Options: []web.Option{{Value: "", Label: "Channel"}, {Value: "tag", Label: "Tag"}, {Value: "assignee", Label: "Agent"}}},
 	}}
 	for i := range s.Fields {
