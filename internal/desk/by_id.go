@@ -45,10 +45,16 @@ func (s *Service) Message(ctx context.Context, q db.Querier, organizationID, tic
 	if err != nil {
 		return Message{}, notFound(err, "message")
 	}
-	m.Attachments, err = db.All(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+` FROM attachments
-		WHERE ticket_id = $1 AND message_id = $2 ORDER BY id`, ticketID, id)
+	m.Attachments, err = s.messageAttachments(ctx, q, ticketID, id)
+	return m, err
+}
+
+// messageAttachments returns the attachments of a message.
+func (s *Service) messageAttachments(ctx context.Context, q db.Querier, ticketID, messageID string) ([]Attachment, error) {
+	list, err := db.All(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+` FROM attachments
+		WHERE ticket_id = $1 AND message_id = $2 ORDER BY id`, ticketID, messageID)
 	if err != nil {
-		return Message{}, fmt.Errorf("load attachments: %w", err)
+		return nil, fmt.Errorf("load attachments: %w", err)
 	}
-	return m, nil
+	return list, nil
 }

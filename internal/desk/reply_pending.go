@@ -53,22 +53,22 @@ func scanPending(row db.Row) (pendingReply, error) {
 	return p, err
 }
 
-// checkSchedule validates the time of a reply.
-func (r *Reply) checkSchedule(now time.Time) error {
-	var v problem.Validation
+// checkSchedule validates a time at which something is to happen; zero: none.
+func checkSchedule(v *problem.Validation, path string, at, now time.Time) {
 	switch {
-	case r.SendAt.IsZero():
-	case !r.SendAt.After(now):
-		v.Add("send_at", "must be in the future")
-	case r.SendAt.Sub(now) > maxSchedule:
-		v.Add("send_at", "must be within a year")
+	case at.IsZero():
+	case !at.After(now):
+		v.Add(path, "must be in the future")
+	case at.Sub(now) > maxSchedule:
+		v.Add(path, "must be within a year")
 	}
-	return v.Err()
 }
 
 // addPending stores a reply that leaves later, and enqueues the job that sends it.
 func (s *Service) addPending(ctx context.Context, tx *db.Tx, t *Ticket, r *Reply) (Message, error) {
-	if err := r.checkSchedule(tx.Now); err != nil {
+	var v problem.Validation
+	checkSchedule(&v, "send_at", r.SendAt, tx.Now)
+	if err := v.Err(); err != nil {
 		return Message{}, err
 	}
 	p := pendingReply{
@@ -157,7 +157,7 @@ func (s *Service) PendingReplies(ctx context.Context, q db.Querier, organization
 }
 
 // NewestSeen returns the id of what a reader of the newest message and all pending replies of a
-// ticket has seen last; see [Reply.Seen]. newest is nil if the ticket has no message.
+// ticket saw last; see [Reply.Seen]. newest is nil if the ticket has no message.
 func (s *Service) NewestSeen(ctx context.Context, q db.Querier, ticketID string, newest *Message) (id string, err error) {
 	place := int64(0)
 	if newest != nil {
@@ -188,9 +188,8 @@ func (s *Service) OutboundMessage(ctx context.Context, q db.Querier, organizatio
 		if m, err = s.PendingReply(ctx, q, organizationID, id); err == nil || !isNotFound(err) {
 			return err
 		}
-		var ticketID string
-		if err := q.QueryRow(ctx, "SELECT ticket_id FROM message_ids WHERE folded = $1 AND scope = $2 AND message_id = $3 AND outbound",
-			foldID(id), organizationID, id).Scan(&ticketID); err != nil {
+		ticketID, err := outboundTicket(ctx, q, organizationID, id)
+		if err != nil {
 			return notFound(err, "message")
 		}
 		m, err = s.Message(ctx, q, organizationID, ticketID, id)
@@ -199,11 +198,18 @@ func (s *Service) OutboundMessage(ctx context.Context, q db.Querier, organizatio
 	return m, err
 }
 
+// outboundTicket returns the ticket of an outbound message that has left. Error: [db.ErrNoRows].
+func outboundTicket(ctx context.Context, q db.Querier, organizationID, messageID string) (ticketID string, err error) {
+	err = q.QueryRow(ctx, "SELECT ticket_id FROM message_ids WHERE folded = $1 AND scope = $2 AND message_id = $3 AND outbound",
+		foldID(messageID), organizationID, messageID).Scan(&ticketID)
+	return ticketID, err
+}
+
 func findPending(ctx context.Context, q db.Querier, organizationID, messageID string) (pendingReply, error) {
 	return db.One(ctx, q, scanPending, "SELECT "+pendingColumns+" FROM pending_replies WHERE message_id = $1 AND organization_id = $2", messageID, organizationID)
 }
 
-// lockPending returns a pending reply, with its ticket locked, so that it stays what it is until
+// lockPending returns a pending reply, with its ticket locked, so that it does not change until
 // the transaction ends. Error: [db.ErrNoRows].
 func lockPending(ctx context.Context, tx *db.Tx, organizationID, messageID string) (pendingReply, Ticket, error) {
 	for {
@@ -265,15 +271,10 @@ func (s *Service) lockPendingReply(ctx context.Context, tx *db.Tx, organizationI
 	if !errors.Is(err, db.ErrNoRows) {
 		return p, t, err
 	}
-	var left bool
-	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM message_ids WHERE folded = $1 AND scope = $2 AND message_id = $3 AND outbound)`,
-		foldID(messageID), organizationID, messageID).Scan(&left); err != nil {
-		return p, t, fmt.Errorf("look up message: %w", err)
+	if _, err := outboundTicket(ctx, tx, organizationID, messageID); err != nil {
+		return p, t, notFound(err, "message")
 	}
-	if left {
-		return p, t, transitionError("the message has been sent", nil)
-	}
-	return p, t, notFound(err, "message")
+	return p, t, transitionError("the message has been sent", nil)
 }
 
 // deletePending deletes pending replies of a locked ticket, with their files and jobs.
@@ -305,8 +306,8 @@ func (s *Service) deleteTicketPending(ctx context.Context, tx *db.Tx, t *Ticket,
 	return s.deletePending(ctx, tx, t, list)
 }
 
-// runSend sends the pending reply of a job, after those of its ticket that were due before. What
-// cannot be sent stays, with the reason.
+// runSend sends the pending reply of a job, after those of its ticket that were due before. A reply
+// that cannot be sent stays, with the reason.
 func (s *Service) runSend(ctx context.Context, j *queue.Job) error {
 	last := string(j.Payload)
 	for {
@@ -367,11 +368,9 @@ func (s *Service) sendPending(ctx context.Context, tx *db.Tx, organizationID, id
 			return err
 		}
 	}
-	files, err := db.All(ctx, tx, s.scanAttachment, "SELECT "+attachmentColumns+" FROM attachments WHERE ticket_id = $1 AND message_id = $2 ORDER BY id", t.ID, p.ID)
-	if err != nil {
-		return fmt.Errorf("load attachments: %w", err)
+	if p.Attachments, err = s.messageAttachments(ctx, tx, t.ID, p.ID); err != nil {
+		return err
 	}
-	p.Attachments = files
 	if err := tx.Queue(ctx, "DELETE FROM pending_replies WHERE message_id = $1", p.ID); err != nil {
 		return fmt.Errorf("delete pending reply: %w", err)
 	}
@@ -402,8 +401,8 @@ func (s *Service) failPending(ctx context.Context, tx *db.Tx, organizationID, id
 			return err
 		}
 	}
-	if err := tx.Queue(ctx, "UPDATE tickets SET "+setHeardAt+" WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
-		return fmt.Errorf("mark ticket unread: %w", err)
+	if err := markUnread(ctx, tx, t.ID); err != nil {
+		return err
 	}
 	s.notifyChanged(tx, organizationID, t.ID)
 	return nil

@@ -37,18 +37,27 @@ func (s *Service) runCloseJob(ctx context.Context, j *queue.Job) error {
 	if err := json.Unmarshal(j.Payload, &c); err != nil {
 		return fmt.Errorf("read job: %w", err)
 	}
+	return s.finishWithTicket(ctx, j, c.OrganizationID, c.TicketID, func(tx *db.Tx, t *Ticket) error {
+		if t.Status != StatusResolved || t.ResolvedAt.UnixMicro() != c.ResolvedAt {
+			return nil
+		}
+		return s.applyUpdate(ctx, tx, t, Update{Status: new(StatusClosed)})
+	})
+}
+
+// finishWithTicket runs fn with a locked ticket in the transaction that ends a job. The job of a
+// deleted ticket ends without it.
+func (s *Service) finishWithTicket(ctx context.Context, j *queue.Job, organizationID, ticketID string, fn func(tx *db.Tx, t *Ticket) error) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		t, err := lockTicket(ctx, tx, c.OrganizationID, c.TicketID)
+		t, err := lockTicket(ctx, tx, organizationID, ticketID)
 		switch {
 		case errors.Is(err, db.ErrNoRows):
 			return j.FinishTx(ctx, tx)
 		case err != nil:
 			return fmt.Errorf("load ticket: %w", err)
 		}
-		if t.Status == StatusResolved && t.ResolvedAt.UnixMicro() == c.ResolvedAt {
-			if err := s.applyUpdate(ctx, tx, &t, Update{Status: new(StatusClosed)}); err != nil {
-				return err
-			}
+		if err := fn(tx, &t); err != nil {
+			return err
 		}
 		return j.FinishTx(ctx, tx)
 	})

@@ -143,8 +143,8 @@ func (s *Service) UnmergeTx(ctx context.Context, tx *db.Tx, organizationID, tick
 	}
 	if since > 0 {
 		status = StatusOpen
-		if err := tx.Queue(ctx, "UPDATE tickets SET "+setHeardAt+" WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
-			return Ticket{}, fmt.Errorf("mark ticket unread: %w", err)
+		if err := markUnread(ctx, tx, t.ID); err != nil {
+			return Ticket{}, err
 		}
 	}
 	if t.FirstRespondedAt.IsZero() {

@@ -12,6 +12,14 @@ import (
 // microsecond covers the first only.
 const setHeardAt = "heard_at = CASE WHEN coalesce(heard_at, created_at) >= $2 THEN coalesce(heard_at, created_at) + 1 ELSE $2 END"
 
+// markUnread marks a locked ticket as unread for all members.
+func markUnread(ctx context.Context, tx *db.Tx, ticketID string) error {
+	if err := tx.Queue(ctx, "UPDATE tickets SET "+setHeardAt+" WHERE id = $1", ticketID, tx.Now.UnixMicro()); err != nil {
+		return fmt.Errorf("mark ticket unread: %w", err)
+	}
+	return nil
+}
+
 // MarkReadTx records, in the caller's transaction, that a member has read a ticket as
 // the transaction sees it: a page marks first and reads then. Error: NotFound.
 func (s *Service) MarkReadTx(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {

@@ -3,7 +3,6 @@ package desk
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -82,13 +81,7 @@ func (s *Service) resolveSnooze(ctx context.Context, tx *db.Tx, t *Ticket, u *Up
 		return nil
 	}
 	var v problem.Validation
-	switch {
-	case to.UntilReply:
-	case !to.Until.After(tx.Now):
-		v.Add("snoozed_until", "must be in the future")
-	case to.Until.Sub(tx.Now) > maxSchedule:
-		v.Add("snoozed_until", "must be within a year")
-	}
+	checkSchedule(&v, "snoozed_until", to.Until, tx.Now)
 	if u.Status != nil && !snoozable(*u.Status) {
 		v.AddCode("conflict", "snoozed_until", "must not be given with the status %s", *u.Status)
 	}
@@ -134,22 +127,13 @@ func (s *Service) runSnoozeJob(ctx context.Context, j *queue.Job) error {
 	if err := json.Unmarshal(j.Payload, &c); err != nil {
 		return fmt.Errorf("read job: %w", err)
 	}
-	return s.db.Write(ctx, func(tx *db.Tx) error {
-		t, err := lockTicket(ctx, tx, c.OrganizationID, c.TicketID)
-		switch {
-		case errors.Is(err, db.ErrNoRows):
-			return j.FinishTx(ctx, tx)
-		case err != nil:
-			return fmt.Errorf("load ticket: %w", err)
+	return s.finishWithTicket(ctx, j, c.OrganizationID, c.TicketID, func(tx *db.Tx, t *Ticket) error {
+		if t.Snoozed().Until.UnixMicro() != c.Until {
+			return nil
 		}
-		if t.Snoozed().Until.UnixMicro() == c.Until {
-			if err := s.applyUpdate(ctx, tx, &t, Update{Status: new(StatusOpen)}); err != nil {
-				return err
-			}
-			if err := tx.Queue(ctx, "UPDATE tickets SET "+setHeardAt+" WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
-				return fmt.Errorf("mark ticket unread: %w", err)
-			}
+		if err := s.applyUpdate(ctx, tx, t, Update{Status: new(StatusOpen)}); err != nil {
+			return err
 		}
-		return j.FinishTx(ctx, tx)
+		return markUnread(ctx, tx, t.ID)
 	})
 }

@@ -195,6 +195,13 @@ func (p *pages) showNewView(w http.ResponseWriter, r *web.Request) error {
 
 // createView saves the view of the form.
 func (p *pages) createView(w http.ResponseWriter, r *web.Request) error {
+	return p.storeView(w, r, "New view", func(tx *db.Tx, n desk.NewView) (desk.View, error) {
+		return p.Desk.CreateViewTx(r.Context(), tx, r.OrganizationID, n)
+	})
+}
+
+// storeView stores the view of the posted form by change, and shows its list, or the form again.
+func (p *pages) storeView(w http.ResponseWriter, r *web.Request, title string, change func(tx *db.Tx, n desk.NewView) (desk.View, error)) error {
 	form, ok := p.Form(w, r)
 	if !ok {
 		return nil
@@ -203,16 +210,9 @@ func (p *pages) createView(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.storeView(w, r, "New view", form, func(tx *db.Tx) (desk.View, error) {
-		return p.Desk.CreateViewTx(r.Context(), tx, r.OrganizationID, n)
-	})
-}
-
-// storeView runs a change and shows the list of the view, or the form again.
-func (p *pages) storeView(w http.ResponseWriter, r *web.Request, title string, form url.Values, change func(tx *db.Tx) (desk.View, error)) error {
 	var v desk.View
-	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
-		v, err = change(tx)
+	err = p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
+		v, err = change(tx, n)
 		return err
 	})
 	if err == nil {
@@ -248,15 +248,7 @@ func (p *pages) showView(w http.ResponseWriter, r *web.Request) error {
 
 // updateView changes a view by its form.
 func (p *pages) updateView(w http.ResponseWriter, r *web.Request) error {
-	form, ok := p.Form(w, r)
-	if !ok {
-		return nil
-	}
-	n, err := parseView(r, form)
-	if err != nil {
-		return err
-	}
-	return p.storeView(w, r, "Edit view", form, func(tx *db.Tx) (desk.View, error) {
+	return p.storeView(w, r, "Edit view", func(tx *db.Tx, n desk.NewView) (desk.View, error) {
 		v, err := p.editableView(r, tx, r.PathValue("id"))
 		if err != nil {
 			return v, err
