@@ -18,7 +18,7 @@ var chosen = account.Preferences{
 }
 
 // TestReadPreferences checks that each member of a stored object that is missing or invalid has
-// its default, whatever the others are.
+// its default, independent of the others.
 func TestReadPreferences(t *testing.T) {
 	for _, tt := range []struct {
 		stored string

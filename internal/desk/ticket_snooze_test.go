@@ -92,7 +92,7 @@ func TestSnoozeRefused(t *testing.T) {
 	}
 	_, err := f.update(orgA, id, desk.Update{Snooze: &desk.Snooze{UntilReply: true}, Status: new(desk.StatusOpen)})
 	refused(t, "with an open status", err, problem.Invalid, "conflict", "snoozed_until")
-	// A client that sends back what it has read changes the status alone.
+	// A client that sends back the record that it read changes the status alone.
 	snoozed := f.snooze(id, desk.Snooze{Until: time.Now().Add(time.Hour)})
 	got, err := f.update(orgA, id, desk.Update{Snooze: new(snoozed.Snoozed()), Status: new(desk.StatusOpen)})
 	if err != nil || got.Status != desk.StatusOpen || !got.Snoozed().IsZero() {

@@ -66,7 +66,7 @@ func TestTimeline(t *testing.T) {
 		t.Errorf("created at %v, want %v", list[0]["at"], made["created_at"])
 	}
 
-	// Without what has left: the member and the key.
+	// After the member and the key have left.
 	if err := r.keys.Delete(t.Context(), r.ours.ID, keys[0].ID); err != nil {
 		t.Fatal(err)
 	}
