@@ -58,6 +58,14 @@ func NewAvatar(name string) Avatar {
 	return a
 }
 
+// Filters is the form above a list, folded into one button on a narrow screen. The
+// template "filters" renders it. Values are in the URL, so that lists can be bookmarked and shared.
+type Filters struct {
+	Fields Fields
+	All    string // URL without filters; empty if none are set
+	Label  string // of the button; empty: the default
+}
+
 // Empty is an empty state: a sentence and the next action. The template "empty" renders
 // it.
 type Empty struct {

@@ -249,7 +249,7 @@ type Page struct {
 	Title   string
 	At      string    // path of the current item of the sidebar: "/inbox"
 	Views   []NavItem // its subitems
-	Class   string    // of main: "panes" for a page that scrolls in panes
+	Class   string    // of main: "panes" for a page that scrolls in panes, "lists" for a wide table
 	Scripts []string  // modules of static/js beside app.js
 	Sheets  []string  // of static/css; nil: those of the section
 	Status  int       // 0: 200

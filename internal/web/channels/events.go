@@ -100,7 +100,9 @@ func (p *pages) events(w http.ResponseWriter, r *web.Request) error {
 	for _, e := range list {
 		body.Events = append(body.Events, newEventRow(r, e))
 	}
-	return p.Render(w, r, "events", page(r, "/settings/inbound", "Inbound events", body))
+	pg := page(r, "/settings/inbound", "Inbound events", body)
+	pg.Class = "lists"
+	return p.Render(w, r, "events", pg)
 }
 
 // deadEvents returns the number of dead events as a sentence; empty for none.

@@ -12,13 +12,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// filters is the form above a list. Its template is "filters". Values are in the
-// URL, so that lists can be bookmarked and shared.
-type filters struct {
-	Fields web.Fields
-	All    string // URL without filters; empty if none are set
-	Label  string // of the button; empty: the default
-}
+// filters are [web.Filters] that parse their values.
+type filters web.Filters
 
 // parse sets the fields from the URL.
 func (f *filters) parse(r *web.Request) {

@@ -153,6 +153,13 @@ func (p *pages) page(r *web.Request, path, title string, body any) web.Page {
 	return web.Page{Title: title, At: p.base, Views: views, Body: body, Class: "environmental", Sandbox: !p.Fleet.Live(), Other: p.other + path}
 }
 
+// listPage is page for a wide table.
+func (p *pages) listPage(r *web.Request, path, title string, body any) web.Page {
+	page := p.page(r, path, title, body)
+	page.Class += " lists"
+	return page
+}
+
 // topic is [Environment.Topic], for data-live.
 func (p *pages) topic(kind string, id ...string) string { return p.environment.Topic(kind, id...) }
 

@@ -101,7 +101,7 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 		list.Empty = web.Empty{Text: "No riders yet. Your app creates them; you can also import them or create one here.", Path: list.New, Label: "New rider",
 			Command: "kickstand fleet import --org " + r.Organization.Slug + " --environment " + string(p.environment) + " riders.json"}
 	}
-	return p.Render(w, r, "riders", p.page(r, "/riders", "Riders", list))
+	return p.Render(w, r, "riders", p.listPage(r, "/riders", "Riders", list))
 }
 
 // riderPage is the body of the page of a rider.

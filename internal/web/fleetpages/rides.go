@@ -139,7 +139,7 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 		list.Empty = web.Empty{Text: "No rides yet. Your app starts rides with an API key:", Command: p.command("POST", "/rides", `{"vehicle_code": "B-0417", "customer_id": "cus_…"}`)}
 	}
 	list.Filters = f
-	page := p.page(r, "/rides", "Rides", list)
+	page := p.listPage(r, "/rides", "Rides", list)
 	page.Scripts = []string{"ticking.js"}
 	return p.Render(w, r, "rides", page)
 }

@@ -144,7 +144,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 		list.Empty = web.Empty{Text: "No vehicles yet. Create one here, or import many:", Path: list.New, Label: "New vehicle",
 			Command: p.command("POST", "/vehicles", "", "Content-Type: text/csv") + " --data-binary @vehicles.csv"}
 	}
-	return p.Render(w, r, "vehicles", p.page(r, "/vehicles", "Vehicles", list))
+	return p.Render(w, r, "vehicles", p.listPage(r, "/vehicles", "Vehicles", list))
 }
 
 // typeOf returns a vehicle type and its subaccount, nil if there is none.

@@ -112,7 +112,7 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 	if b.Pager, err = pager(r, next); err != nil {
 		return err
 	}
-	return p.Render(w, r, "zones", p.page(r, "/zones", "Zones", b))
+	return p.Render(w, r, "zones", p.listPage(r, "/zones", "Zones", b))
 }
 
 // listedZone is a zone without its geometry, since lists need not validate it.

@@ -98,7 +98,7 @@ func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 	default:
 		l.Empty = &web.Empty{Text: "No customers yet. Senders of inbound messages become customers.", Path: "/customers/new", Label: "New customer"}
 	}
-	return p.Render(w, r, "customers", web.Page{Title: "Customers", At: "/customers", Body: l})
+	return p.Render(w, r, "customers", web.Page{Title: "Customers", At: "/customers", Class: "lists", Body: l})
 }
 
 // addByWords adds the customers with tickets whose names, addresses and numbers have the words of

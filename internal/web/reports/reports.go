@@ -162,7 +162,7 @@ func (s *selection) dates(today time.Time) (first, last time.Time) {
 
 // reportPage is the body of the page.
 type reportPage struct {
-	Fields    web.Fields
+	Filters   web.Filters
 	Waiting   string // the number of tickets that must be packed first; empty: none
 	At        web.Time
 	Zone      string
@@ -197,7 +197,7 @@ type groupRow struct {
 func (p *pages) report(w http.ResponseWriter, r *web.Request) error {
 	s := newSelection(r)
 	pg := web.Page{Title: "Reports", At: path}
-	b := reportPage{Fields: s.Fields, Zone: s.query.Location.String(), Admin: r.Admin(), Compare: web.Count(s.days, "Compared with the day before.", "Compared with the %d days before.")}
+	b := reportPage{Filters: web.Filters{Fields: s.Fields}, Zone: s.query.Location.String(), Admin: r.Admin(), Compare: web.Count(s.days, "Compared with the day before.", "Compared with the %d days before.")}
 	if len(s.Fields.Wrong()) > 0 {
 		pg.Status, pg.Fields, pg.Body = http.StatusUnprocessableEntity, s.Fields, b
 		return p.Render(w, r, "reports", pg)

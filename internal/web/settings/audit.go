@@ -24,8 +24,7 @@ const auditPath = "/settings/audit"
 // auditPage is the body of the audit log.
 type auditPage struct {
 	Verified auditVerified
-	Filters  web.Fields
-	Filtered bool
+	Filters  web.Filters
 	Newest   string // path of the first page; empty on it
 	Entries  []auditRow
 	Pager    web.Pager
@@ -68,7 +67,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	body := auditPage{Filters: fs, Commands: p.exports()}
+	body := auditPage{Filters: web.Filters{Fields: fs}, Commands: p.exports()}
 	q := audit.Query{Action: asked.Get("action"), Group: asked.Get("group"), TargetID: strings.TrimSpace(asked.Get("target")), Limit: 50}
 	switch who := asked.Get("actor"); who {
 	case systemActor:
@@ -81,14 +80,16 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	pg := page(r, auditPath, "Audit log", &body)
-	pg.Fields = fs
+	pg.Fields, pg.Class = fs, "lists"
 	if len(fs.Wrong()) > 0 {
 		pg.Status = http.StatusUnprocessableEntity
 		body.Empty = web.Empty{Text: "Enter valid dates to see entries."}
 		return p.Render(w, r, "audit", pg)
 	}
 	for _, f := range fs {
-		body.Filtered = body.Filtered || f.Value != ""
+		if f.Value != "" {
+			body.Filters.All = auditPath
+		}
 	}
 	if before := asked.Get("before"); before != "" {
 		if id, err := uuid.Parse(before); err != nil || id.String() != before {
@@ -111,7 +112,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 		body.Pager.Older = auditURL(asked, "before", found.Next)
 	}
 	body.Empty = web.Empty{Text: "No entries yet. Sign-ins, members, keys, channels, webhooks, settings, exports and more are recorded here."}
-	if body.Filtered || q.Before != "" {
+	if body.Filters.All != "" || q.Before != "" {
 		body.Empty = web.Empty{Text: "No entries match these filters.", Path: auditPath, Label: "Show all"}
 	}
 	return p.Render(w, r, "audit", pg)
