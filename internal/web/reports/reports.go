@@ -196,7 +196,7 @@ type groupRow struct {
 // report shows the figures.
 func (p *pages) report(w http.ResponseWriter, r *web.Request) error {
 	s := newSelection(r)
-	pg := web.Page{Title: "Reports", At: path}
+	pg := web.Page{Title: "Reports", At: path, Class: "lists"}
 	b := reportPage{Filters: web.Filters{Fields: s.Fields}, Zone: s.query.Location.String(), Admin: r.Admin(), Compare: web.Count(s.days, "Compared with the day before.", "Compared with the %d days before.")}
 	if len(s.Fields.Wrong()) > 0 {
 		pg.Status, pg.Fields, pg.Body = http.StatusUnprocessableEntity, s.Fields, b
@@ -324,13 +324,16 @@ func percentMet(f *desk.ReportFigures) string {
 	return web.Number(f.SLAMet*100/n) + "%"
 }
 
-// duration formats seconds with two units: "5 s", "2 h 5 min".
+// duration formats seconds with two units, below ten minutes to the second: "5 s", "44 min",
+// "2 h 5 min".
 func duration(seconds int64) string {
 	switch {
 	case seconds < 60:
 		return fmt.Sprintf("%d s", seconds)
-	case seconds < 3600:
+	case seconds < 600:
 		return fmt.Sprintf("%d min %d s", seconds/60, seconds%60)
+	case seconds < 3600:
+		return fmt.Sprintf("%d min", seconds/60)
 	case seconds < 86400:
 		return fmt.Sprintf("%d h %d min", seconds/3600, seconds/60%60)
 	}

@@ -71,7 +71,7 @@ func TestReports(t *testing.T) {
 	h.ticket(h.NewOrganization("Strangers").ID, first.Add(time.Hour), "voice", "", "theirs")
 	const day = "?days=dates&from=2026-03-29&to=2026-03-29"
 	d := agent.Page("/reports" + day)
-	d.Want("New tickets", "Backlog", "First response", "10 min 0 s", "Europe/Berlin", "By Channel", "SMS", "E-mail", "Show tables")
+	d.Want("New tickets", "Backlog", "First response", "10 min", "Europe/Berlin", "By Channel", "SMS", "E-mail", "Show tables")
 	if text := webtest.Text(d.All("main")[0]); strings.Contains(text, "Voice") {
 		t.Error("the page shows tickets of strangers")
 	}
