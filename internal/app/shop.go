@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
@@ -37,6 +38,7 @@ func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, 
 		Connections: shopConnections{a.Connections}, Admins: admins{a.Accounts},
 		Mail: server, MailFrom: from, BaseURL: a.BaseURL, HTTP: transport, APIURL: strings.TrimRight(at, "/"), Audit: a.Audit, Logger: a.log,
 	})
+	a.Desk.OnCustomerMove(s.MoveCustomerTx)
 	a.Connections.OnChange(func(ctx context.Context, tx *db.Tx, c *connection.Connection, gone bool) error {
 		return s.ConnectionChangedTx(ctx, tx, shopConnection(c), gone)
 	})
@@ -53,7 +55,8 @@ func (d shopDesk) ExportCustomer(ctx context.Context, q db.Querier, organization
 		return nil, err
 	}
 	out := &shop.CustomerExport{Record: of.Record, Person: shop.Person{
-		OrganizationID: organizationID, CustomerID: customerID, TicketIDs: of.TicketIDs, Contacts: of.Contacts,
+		OrganizationID: organizationID, CustomerID: of.CustomerID, TicketIDs: of.TicketIDs, Contacts: of.Contacts,
+		EventIDs: of.EventIDs, EventTicketIDs: of.EventTicketIDs,
 	}}
 	for _, f := range of.Files {
 		name := path.Base(strings.ReplaceAll(f.Name, `\`, "/"))
@@ -86,7 +89,13 @@ func (k storedEvents) RedactPerson(ctx context.Context, p *shop.Person) error {
 	if p.CustomerID == "" {
 		return nil
 	}
-	return event.Redact(ctx, k.DB, p.OrganizationID, p.CustomerID, p.TicketIDs, k.Webhooks.RedactEventsTx)
+	// The customer itself is among them, unless the person is of an earlier version.
+	for _, id := range append([]string{p.CustomerID}, p.EventIDs...) {
+		if err := event.Redact(ctx, k.DB, p.OrganizationID, id, append(slices.Clone(p.TicketIDs), p.EventTicketIDs...), k.Webhooks.RedactEventsTx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RedactPlace implements [shop.Redactor]. No event is about a connection alone.

@@ -16,7 +16,7 @@ var (
 	anyOf       = regexp.MustCompile(`= ANY\((\$\d+)\)`)
 	noneOf      = regexp.MustCompile(`<> ALL\((\$\d+)\)`)
 	elements    = regexp.MustCompile(`unnest\((\$\d+)::(?:text|bigint)\[\]\) AS (\w+)\(value\)`)
-	rowLock     = regexp.MustCompile(`\s+FOR (NO KEY )?UPDATE( OF \w+)?( SKIP LOCKED)?`)
+	rowLock     = regexp.MustCompile(`\s+FOR (NO KEY UPDATE|UPDATE|KEY SHARE)( OF \w+)?( SKIP LOCKED)?`)
 	typeText    = regexp.MustCompile(`\bTEXT\b`)
 	typeBlob    = regexp.MustCompile(`\bBLOB\b`)
 	noRowID     = regexp.MustCompile(`\)\s*WITHOUT ROWID`)

@@ -228,22 +228,28 @@ func (s *Service) findOrCreateCustomer(ctx context.Context, tx *db.Tx, in *Inbou
 }
 
 // findCustomer returns the owner of a contact point; [db.ErrNoRows] if there is
-// none.
+// none, or if they are being merged. A merge waits for the transaction.
 func findCustomer(ctx context.Context, q db.Querier, value, scope string) (customerRef, error) {
 	var k customerRef
 	err := q.QueryRow(ctx, `SELECT u.id, u.name, u.email, u.phone FROM contact_points p JOIN customers u ON u.id = p.customer_id
-		WHERE p.value = $1 AND p.scope = $2`, value, scope).Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
+		WHERE p.value = $1 AND p.scope = $2 AND u.deleted_at IS NULL FOR KEY SHARE OF u`, value, scope).Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
 	return k, err
 }
 
-// loadCustomer returns a customer that exists.
+// loadCustomer returns a customer that exists, or the one that it is merged into.
 func loadCustomer(ctx context.Context, q db.Querier, id string) (customerRef, error) {
-	var k customerRef
-	if err := q.QueryRow(ctx, "SELECT id, name, email, phone FROM customers WHERE id = $1", id).
-		Scan(&k.ID, &k.Name, &k.Email, &k.Phone); err != nil {
-		return customerRef{}, fmt.Errorf("load customer: %w", err)
+	for {
+		var k customerRef
+		var into string
+		if err := q.QueryRow(ctx, "SELECT id, name, email, phone, merged_into_id FROM customers WHERE id = $1", id).
+			Scan(&k.ID, &k.Name, &k.Email, &k.Phone, db.IntoText(&into)); err != nil {
+			return customerRef{}, fmt.Errorf("load customer: %w", err)
+		}
+		if into == "" {
+			return k, nil
+		}
+		id = into
 	}
-	return k, nil
 }
 
 // resolveCustomer creates the customer with id newID if all claimed points were
@@ -419,9 +425,20 @@ func (c *contacts) changes(after *contacts, changes map[string]event.Change) {
 	}
 }
 
-// Customer returns a customer by id, or a NotFound problem.
+// Customer returns a customer by id, or a NotFound problem. The id of a merged customer returns the
+// one that it is merged into.
 func (s *Service) Customer(ctx context.Context, q db.Querier, organizationID, id string) (Customer, error) {
-	c, err := db.One(ctx, q, scanCustomer, selectCustomer+"WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL", id, organizationID)
+	const where = "WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL"
+	c, err := db.One(ctx, q, scanCustomer, selectCustomer+where, id, organizationID)
+	if errors.Is(err, db.ErrNoRows) {
+		survivor, upErr := survivorID(ctx, q, organizationID, id)
+		if upErr != nil {
+			return Customer{}, upErr
+		}
+		if survivor != id {
+			c, err = db.One(ctx, q, scanCustomer, selectCustomer+where, survivor, organizationID)
+		}
+	}
 	if err != nil {
 		return Customer{}, notFound(err, "customer")
 	}

@@ -3,6 +3,7 @@ package desk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	netmail "net/mail"
@@ -10,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/phone"
@@ -176,7 +176,8 @@ func (c *customerRecord) snapshot() *event.Customer {
 // UpdateCustomerTx changes a customer in the caller's transaction and emits
 // customer.updated, unless nothing changes. A removed address no longer identifies
 // the customer, but its threads go on: the next message from a thread's number
-// joins the same ticket. Errors as of [Service.CreateCustomerTx]; NotFound.
+// joins the same ticket. Errors as of [Service.CreateCustomerTx]; NotFound; Conflict
+// invalid_transition for a merged customer.
 func (s *Service) UpdateCustomerTx(ctx context.Context, tx *db.Tx, organizationID, id string, u CustomerUpdate) (Customer, error) {
 	if err := problem.Check(u); err != nil {
 		return Customer{}, err
@@ -248,10 +249,19 @@ func (c *customerRecord) changesFrom(before *customerRecord, changes map[string]
 	old.changes(&contacts{emails: c.Emails, phones: c.Phones, identities: c.Identities}, changes)
 }
 
-// lockCustomer returns a customer, locked until the transaction ends, or a NotFound
-// problem.
+// lockCustomer returns a customer, locked until the transaction ends. Errors: NotFound; Conflict
+// invalid_transition for a merged customer.
 func lockCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (customerRecord, error) {
 	c, err := db.One(ctx, tx, scanCustomer, selectCustomer+"WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL FOR UPDATE", id, organizationID)
+	if errors.Is(err, db.ErrNoRows) {
+		survivor, upErr := survivorID(ctx, tx, organizationID, id)
+		if upErr != nil {
+			return customerRecord{}, upErr
+		}
+		if survivor != id {
+			return customerRecord{}, customerMergedError(survivor)
+		}
+	}
 	if err != nil {
 		return customerRecord{}, notFound(err, "customer")
 	}
@@ -318,9 +328,10 @@ func contactTaken(kind string) error {
 }
 
 // DeleteCustomerTx removes a customer's personal data in the caller's transaction,
-// and emits customer.updated. Tickets and messages stay, with a nameless customer.
-// The addresses are free: the next message from one creates a new customer and
-// ticket. Error: NotFound, also if deleted before.
+// with that of the customers merged into it, and emits customer.updated. Tickets and
+// messages stay, with a nameless customer. The addresses are free: the next message
+// from one creates a new customer and ticket. Errors: NotFound, also if deleted
+// before; Conflict invalid_transition for a merged customer.
 func (s *Service) DeleteCustomerTx(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	c, err := lockCustomer(ctx, tx, organizationID, id)
 	if err != nil {
@@ -341,6 +352,10 @@ func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c customerRecor
 	if err != nil {
 		return err
 	}
+	all, err := mergedDown(ctx, tx, organizationID, id)
+	if err != nil {
+		return err
+	}
 	for _, change := range []struct {
 		statement string
 		args      []any
@@ -354,8 +369,9 @@ func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c customerRecor
 		{"DELETE FROM mail_senders WHERE organization_id = $1 AND address = ANY($2)", []any{organizationID, mailboxes}},
 		{"DELETE FROM acknowledgements WHERE organization_id = $1 AND address = ANY($2)", []any{organizationID, mailboxes}},
 		{"DELETE FROM voicemails WHERE organization_id = $1 AND ticket_id = ANY($2)", []any{organizationID, tickets}},
-		{`UPDATE customers SET name = '', email = '', phone = '', external_id = NULL, metadata = NULL,
-			updated_at = $2, deleted_at = $2 WHERE id = $1`, []any{id, tx.Now.UnixMicro()}},
+		// Without their merges, so that nothing can be undone.
+		{`UPDATE customers SET name = '', email = '', phone = '', external_id = NULL, metadata = NULL, merged_into_id = NULL,
+			merged_fields = NULL, merged_with = NULL, updated_at = $2, deleted_at = $2 WHERE id = ANY($1)`, []any{all, tx.Now.UnixMicro()}},
 	} {
 		if err := tx.Queue(ctx, change.statement, change.args...); err != nil {
 			return fmt.Errorf("delete customer: %w", err)
@@ -378,8 +394,7 @@ func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c customerRecor
 	if !withOldValues {
 		action, changes = AuditCustomerRedacted, withoutOldValues(changes)
 	}
-	// By id alone: the entry outlives the person's data.
-	if err := s.audit.RecordTx(ctx, tx, audit.Entry{OrganizationID: organizationID, Action: action, Target: audit.Target{Type: "customer", ID: id}}); err != nil {
+	if err := s.recordCustomerTx(ctx, tx, action, organizationID, id, nil); err != nil {
 		return err
 	}
 	return s.events.EmitTx(ctx, tx, event.Event{

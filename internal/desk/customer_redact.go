@@ -11,10 +11,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // CustomerExport is all data of a customer.
 type CustomerExport struct {
+	CustomerID string // of the survivor, if the customer is merged
+	// EventIDs are the customers of whose stored events it may be the subject: itself, and those of
+	// merges, also of undone ones. EventTicketIDs are likewise tickets.
+	EventIDs, EventTicketIDs []string
+
 	Record    json.RawMessage // the customer, the tickets and the messages
 	TicketIDs []string        // tickets with the customer's messages
 	Contacts  []string        // addresses, numbers and ids of the customer
@@ -29,8 +35,8 @@ type dossierTicket struct {
 }
 
 // ExportCustomer returns all data of a customer: the record, the customer's tickets with
-// all messages, and the customer's messages in other tickets. Error: NotFound, also
-// for a deleted customer.
+// all messages, and the customer's messages in other tickets. For a merged customer it is
+// the data of the one that it is merged into. Error: NotFound, also for a deleted customer.
 func (s *Service) ExportCustomer(ctx context.Context, q db.Querier, organizationID, customerID string) (*CustomerExport, error) {
 	var d *CustomerExport
 	err := s.snapshot(ctx, q, func(q db.Querier) (err error) {
@@ -45,7 +51,8 @@ func (s *Service) dossier(ctx context.Context, q db.Querier, organizationID, cus
 	if err != nil {
 		return nil, err
 	}
-	d := &CustomerExport{TicketIDs: []string{}, Contacts: slices.Concat(c.Emails, c.Phones)}
+	customerID = c.ID
+	d := &CustomerExport{CustomerID: customerID, TicketIDs: []string{}, Contacts: slices.Concat(c.Emails, c.Phones)}
 	for _, i := range c.Identities {
 		d.Contacts = append(d.Contacts, i.ExternalID)
 	}
@@ -86,11 +93,46 @@ func (s *Service) dossier(ctx context.Context, q db.Querier, organizationID, cus
 		tickets = append(tickets, of)
 		d.TicketIDs = append(d.TicketIDs, t.ID)
 	}
+	if err := d.loadMerges(ctx, q, organizationID); err != nil {
+		return nil, err
+	}
+	merged, err := s.MergedCustomers(ctx, q, organizationID, customerID)
+	if err != nil {
+		return nil, err
+	}
 	d.Record, err = json.Marshal(struct {
-		Customer Customer        `json:"customer"`
-		Tickets  []dossierTicket `json:"tickets"`
-	}{c, tickets})
+		Customer Customer         `json:"customer"`
+		Merged   []MergedCustomer `json:"merged_customers,omitempty"`
+		Tickets  []dossierTicket  `json:"tickets"`
+	}{c, merged, tickets})
 	return d, err
+}
+
+// loadMerges sets EventIDs and EventTicketIDs, from TicketIDs.
+func (d *CustomerExport) loadMerges(ctx context.Context, q db.Querier, organizationID string) error {
+	var err error
+	if d.EventIDs, err = mergedDown(ctx, q, organizationID, d.CustomerID); err != nil {
+		return err
+	}
+	lists, err := db.All(ctx, q, func(row db.Row) (ids []string, err error) {
+		err = row.Scan(db.IntoJSON(&ids))
+		return ids, err
+	}, "SELECT merged_with FROM customers WHERE id = ANY($1) AND merged_with IS NOT NULL ORDER BY id", d.EventIDs)
+	if err != nil {
+		return fmt.Errorf("find undone merges: %w", err)
+	}
+	d.EventTicketIDs = slices.Clone(d.TicketIDs)
+	for _, id := range withIDs(nil, slices.Concat(lists...)) {
+		if slices.Contains(d.EventIDs, id) {
+			continue
+		}
+		tickets, err := ticketsInvolving(ctx, q, id)
+		if err != nil {
+			return err
+		}
+		d.EventIDs, d.EventTicketIDs = append(d.EventIDs, id), withIDs(d.EventTicketIDs, tickets)
+	}
+	return nil
 }
 
 // ticketsInvolving returns the ids of tickets that may have data of a customer, in
@@ -159,19 +201,34 @@ const redactedSubject = "(redacted)"
 
 // Redact removes a customer's personal data for good: names, addresses, texts,
 // files, queued messages and search entries. Tickets and messages stay, empty, with
-// side and time. It emits customer.updated and ticket.updated without old values.
+// side and time. Customers merged into the customer, and the one that it is merged into, are the
+// same person: their data goes, too. It emits customer.updated and ticket.updated without old values.
 // It works ticket by ticket and is idempotent; an unknown customer is no error.
 // Stored events and raw requests are redacted by their own packages.
 func (s *Service) Redact(ctx context.Context, organizationID, customerID string) error {
+	customerID, err := survivorID(ctx, s.db, organizationID, customerID)
+	if err != nil {
+		return err
+	}
 	// Twice, for messages received during the first pass.
 	for range 2 {
+		if customerID, err = s.redactOnce(ctx, organizationID, customerID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// redactOnce redacts a customer and returns their id: another one if they were merged meanwhile.
+func (s *Service) redactOnce(ctx context.Context, organizationID, customerID string) (string, error) {
+	for {
 		ids, err := ticketsInvolving(ctx, s.db, customerID)
 		if err != nil {
-			return err
+			return "", err
 		}
 		addresses, known, err := s.redactMentions(ctx, organizationID, customerID)
 		if err != nil {
-			return err
+			return "", err
 		}
 		for _, id := range ids {
 			err := s.db.Write(ctx, func(tx *db.Tx) error {
@@ -188,10 +245,14 @@ func (s *Service) Redact(ctx context.Context, organizationID, customerID string)
 				return s.redactTicket(ctx, tx, &t, customerID, addresses)
 			})
 			if err != nil {
-				return fmt.Errorf("redact ticket: %w", err)
+				return "", fmt.Errorf("redact ticket: %w", err)
 			}
 		}
-		if err := s.db.Write(ctx, func(tx *db.Tx) error {
+		survivor := customerID
+		if err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
+			if survivor, err = survivorID(ctx, tx, organizationID, customerID); err != nil || survivor != customerID {
+				return err
+			}
 			c, err := lockCustomer(ctx, tx, organizationID, customerID)
 			if isNotFound(err) {
 				return nil
@@ -200,11 +261,13 @@ func (s *Service) Redact(ctx context.Context, organizationID, customerID string)
 				return err
 			}
 			return s.deleteCustomer(ctx, tx, c, false)
-		}); err != nil {
-			return fmt.Errorf("redact customer: %w", err)
+		}); err != nil && problem.Of(err) != problem.Conflict { // merged in this moment
+			return "", fmt.Errorf("redact customer: %w", err)
+		} else if err == nil && survivor == customerID {
+			return customerID, nil
 		}
+		customerID = survivor
 	}
-	return nil
 }
 
 // redactTicket removes a customer's part of a locked ticket.

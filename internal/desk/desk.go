@@ -67,6 +67,8 @@
 //	a deleted ticket                ticket.deleted
 //	a customer created here         customer.created
 //	one changed or deleted          customer.updated
+//	a merge or an unmerge of one    customer.updated of both
+//	                                ticket.updated of each ticket that moves
 //	80 % of an SLA target           sla.warning
 //	all of it                       sla.breached
 //
@@ -228,6 +230,7 @@ type Service struct {
 	closeAfter  time.Duration
 	onChanged   func(organizationID, ticketID string) // may be nil
 	onNoticed   func(organizationID, userID string)   // may be nil
+	onMove      []func(ctx context.Context, tx *db.Tx, organizationID, from, to string, homes []string) error
 	box         *seal.Box
 	quotas      *quota.Service
 	audit       *audit.Log

@@ -281,10 +281,14 @@ func (s *Service) checkAssignee(ctx context.Context, tx *db.Tx, organizationID, 
 // matches.
 func (s *Service) ticketCustomer(ctx context.Context, tx *db.Tx, organizationID string, n *NewTicket) (customerRef, error) {
 	if n.Customer == nil {
+		id, err := survivorID(ctx, tx, organizationID, n.CustomerID)
+		if err != nil {
+			return customerRef{}, err
+		}
 		k, err := db.One(ctx, tx, func(row db.Row) (k customerRef, err error) {
 			err = row.Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
 			return k, err
-		}, "SELECT id, name, email, phone FROM customers WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL", n.CustomerID, organizationID)
+		}, "SELECT id, name, email, phone FROM customers WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL FOR KEY SHARE", id, organizationID)
 		if problem.Of(notFound(err, "customer")) == problem.NotFound {
 			var v problem.Validation
 			v.AddCode("not_found", "customer_id", "must be a customer of the organization")

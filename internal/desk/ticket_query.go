@@ -202,6 +202,9 @@ func (f *ticketFinder) prepare(s *Service) (some bool, err error) {
 	if some, err := s.readFilters(f.ctx, f.q, f.organization, f.query); err != nil || !some {
 		return false, err
 	}
+	if f.query.CustomerID, err = survivorIDs(f.ctx, f.q, f.organization, f.query.CustomerID); err != nil {
+		return false, err
+	}
 	if err := f.readCursor(); err != nil {
 		return false, err
 	}

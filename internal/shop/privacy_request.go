@@ -301,7 +301,8 @@ func (s *Service) findPerson(ctx context.Context, r *Request) (*Person, error) {
 		case err != nil:
 			return nil, fmt.Errorf("load customer data: %w", err)
 		default:
-			p.TicketIDs = d.Person.TicketIDs
+			p.CustomerID, p.TicketIDs = d.Person.CustomerID, d.Person.TicketIDs
+			p.EventIDs, p.EventTicketIDs = d.Person.EventIDs, d.Person.EventTicketIDs
 			p.Contacts = append(p.Contacts, d.Person.Contacts...)
 		}
 	}

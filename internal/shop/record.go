@@ -340,6 +340,25 @@ func (s *Service) OrdersByNumber(ctx context.Context, q db.Querier, organization
 	return orders(ctx, q, "organization_id = $1 AND number = ANY($2) ORDER BY placed_at DESC, external_id DESC LIMIT $3", organizationID, numbers, limit)
 }
 
+// MoveCustomerTx moves the records of a customer of the desk, in the caller's transaction. homes is nil
+// for a merge: all records move to the customer to, and note from as their home, unless they have one.
+// Otherwise a merge is undone: the records of from with one of the homes return to the customer to.
+func (s *Service) MoveCustomerTx(ctx context.Context, tx *db.Tx, organizationID, from, to string, homes []string) error {
+	for _, table := range []string{"shop_customers", "shop_orders"} {
+		move, args := "UPDATE "+table+` SET customer_id = $2, home_customer_id = coalesce(home_customer_id, customer_id)
+			WHERE customer_id = $1 AND organization_id = $3`, []any{from, to, organizationID}
+		if homes != nil {
+			move = "UPDATE " + table + ` SET customer_id = $2, home_customer_id = CASE WHEN home_customer_id <> $2 THEN home_customer_id END
+				WHERE customer_id = $1 AND organization_id = $3 AND home_customer_id = ANY($4)`
+			args = append(args, homes)
+		}
+		if err := tx.Queue(ctx, move, args...); err != nil {
+			return fmt.Errorf("move records of customer: %w", err)
+		}
+	}
+	return nil
+}
+
 // Order returns one order, or [db.ErrNoRows].
 func (s *Service) Order(ctx context.Context, q db.Querier, o channel.Source, externalID string) (Order, error) {
 	list, err := orders(ctx, q, "place = $1 AND external_id = $2", placeKey(o), externalID)

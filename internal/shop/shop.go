@@ -88,6 +88,10 @@ type Person struct {
 	OrganizationID string   `json:"organization_id"`
 	CustomerID     string   `json:"customer_id"`       // empty: unknown to the desk
 	TicketIDs      []string `json:"tickets,omitempty"` // with the customer's messages
+	// EventIDs are the customers, and EventTicketIDs the tickets, whose stored events may have the
+	// person's data: also those of merged customers.
+	EventIDs       []string `json:"event_customers,omitempty"`
+	EventTicketIDs []string `json:"event_tickets,omitempty"`
 	// Places are the scopes of Names: connections.
 	Places []string `json:"places,omitempty"`
 	// Names are the ids of the person and their orders at those places.

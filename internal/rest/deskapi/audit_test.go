@@ -13,8 +13,8 @@ import (
 // audited are the audit actions of routes.
 var audited = map[string]audit.Action{
 	"deleteTicket": "ticket.deleted", "mergeTicket": "ticket.merged", "unmergeTicket": "ticket.unmerged", "splitTicket": "ticket.split",
-	"deleteCustomer": "customer.deleted",
-	"createWebhook":  "webhook.created", "updateWebhook": "webhook.updated", "deleteWebhook": "webhook.deleted", "testWebhook": "webhook.tested",
+	"deleteCustomer": "customer.deleted", "mergeCustomer": "customer.merged", "unmergeCustomer": "customer.unmerged",
+	"createWebhook": "webhook.created", "updateWebhook": "webhook.updated", "deleteWebhook": "webhook.deleted", "testWebhook": "webhook.tested",
 	"replayDelivery": "webhook.replayed", "replayDeliveries": "webhook.replayed", "replayEvent": "webhook.replayed",
 	"createChannel": "channel.connected", "updateChannel": "channel.updated", "deleteChannel": "channel.disconnected", "proveChannel": "channel.proof_started", "rotateChannelSecret": "channel.secret_rotated",
 	"setSLAPolicy": "sla_policy.updated", "deleteSLAPolicy": "sla_policy.deleted",

@@ -259,11 +259,11 @@ func flatChanges(name event.Name) []schema.Member {
 	case event.TicketAssigned:
 		fields = []string{"AssigneeId"}
 	case event.TicketUpdated:
-		fields = []string{"Subject", "Status", "Priority", "AssigneeId", "Tags", "SnoozedUntil", "ExternalId", "Metadata", "MergedIntoId", "MergedTicketId", "SplitTicketId"}
+		fields = []string{"Subject", "Status", "Priority", "AssigneeId", "CustomerId", "Tags", "SnoozedUntil", "ExternalId", "Metadata", "MergedIntoId", "MergedTicketId", "SplitTicketId"}
 		news = []string{"tags", "snoozedUntil", "externalId", "metadata", "mergedIntoId", "mergedTicketId", "splitTicketId"}
 	case event.CustomerUpdated:
-		fields = []string{"Name", "Email", "Phone", "Emails", "Phones", "Identities", "ExternalId", "Metadata"}
-		news = []string{"emails", "phones", "identities", "externalId", "metadata"}
+		fields = []string{"Name", "Email", "Phone", "Emails", "Phones", "Identities", "ExternalId", "Metadata", "MergedIntoId", "MergedCustomerId"}
+		news = []string{"emails", "phones", "identities", "externalId", "metadata", "mergedIntoId", "mergedCustomerId"}
 	}
 	var members []schema.Member
 	for _, f := range fields {

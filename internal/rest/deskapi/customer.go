@@ -33,6 +33,10 @@ var identityRecord = &schema.Record{Name: "customer.identity", Members: []schema
 	{Name: "external_id", Type: schema.Text(), Example: "1029384756"},
 }}
 
+var customerMergeRecord = &schema.Record{Name: "customer_merge", Members: []schema.Member{
+	{Name: "into", Type: schema.ID(), Access: schema.Required, Doc: "The surviving customer."},
+}}
+
 // wholeCustomerRecord is the complete customer, for the expansion of a ticket's customer.
 var wholeCustomerRecord = func() *schema.Record {
 	r := &schema.Record{Name: "ticket_customer", Doc: "A ticket's customer; with expand[]=customer in full."}
@@ -95,15 +99,27 @@ func (a *API) customerRoutes() []rest.Route {
 		Needs: needs("customers", apikey.Create), Input: customerRecord, Output: customerRecord, Codes: []string{"already_exists"}, Handle: a.createCustomer,
 	}, {
 		Method: "GET", Path: "/customers/{id}", ID: "getCustomer", Tag: "Customers", Summary: "Read a customer",
+		Doc:   "The id of a merged customer returns the one that it is merged into.",
 		Needs: needs("customers", apikey.Read), Output: customerRecord, Handle: a.getCustomer,
 	}, {
 		Method: "PUT", Path: "/customers/{id}", ID: "updateCustomer", Tag: "Customers", Summary: "Change a customer",
 		Doc:   "Lists of addresses are replaced as a whole. A message from a removed address creates a new customer.",
-		Needs: needs("customers", apikey.Update), Input: customerRecord, Output: customerRecord, Codes: []string{"already_exists"}, Handle: a.updateCustomer,
+		Needs: needs("customers", apikey.Update), Input: customerRecord, Output: customerRecord, Codes: []string{"already_exists", "invalid_transition"}, Handle: a.updateCustomer,
 	}, {
 		Method: "DELETE", Path: "/customers/{id}", ID: "deleteCustomer", Tag: "Customers", Summary: "Delete a customer",
-		Doc:   "Removes personal data from the record and everything that identifies the customer. Tickets stay, with a customer without a name, until they are deleted.",
-		Needs: needs("customers", apikey.Delete), Handle: a.deleteCustomer,
+		Doc:   "Removes personal data from the record and everything that identifies the customer, also from the customers merged into it. Tickets stay, with a customer without a name, until they are deleted.",
+		Needs: needs("customers", apikey.Delete), Codes: []string{"invalid_transition"}, Handle: a.deleteCustomer,
+	}, {
+		Method: "POST", Path: "/customers/{id}/merge", ID: "mergeCustomer", Tag: "Customers", Summary: "Merge a customer into another",
+		Doc: "Moves the customer's addresses, identities, tickets, messages and orders, and all later ones, to the surviving customer, which is returned. " +
+			"Fields that the survivor has stay; empty ones are filled. Until the merge is undone, reading the customer returns the survivor, and changing it is refused.\n\n" +
+			"It emits customer.updated of both, with merged_into_id and merged_customer_id, and ticket.updated of each ticket. A customer with more than 1,000 tickets can only be the survivor.",
+		Needs: needs("customers", apikey.Update), Input: customerMergeRecord, Output: customerRecord, Status: 200, Codes: []string{"invalid_transition"}, Handle: a.mergeCustomer,
+	}, {
+		Method: "POST", Path: "/customers/{id}/unmerge", ID: "unmergeCustomer", Tag: "Customers", Summary: "Undo a merge of customers",
+		Doc: "Moves back what the customer had, and returns the customer. Tickets that the survivor got since stay there; " +
+			"the next message from one of the customer's addresses is the customer's.",
+		Needs: needs("customers", apikey.Update), Output: customerRecord, Status: 200, Codes: []string{"invalid_transition"}, Handle: a.unmergeCustomer,
 	}}
 }
 
@@ -223,5 +239,41 @@ func (a *API) deleteCustomer(ctx context.Context, r *rest.Request) (rest.Respons
 			return rest.Response{}, err
 		}
 		return rest.NoContent(), a.Desk.DeleteCustomerTx(ctx, tx, c.OrganizationID, c.ID)
+	})
+}
+
+func (a *API) mergeCustomer(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		if _, err := a.Desk.Customer(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
+			return rest.Response{}, err
+		}
+		var in struct {
+			Into string `json:"into"`
+		}
+		if err := r.Decode(&in); err != nil {
+			return rest.Response{}, err
+		}
+		c, err := a.Desk.MergeCustomersTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.Into)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.OK(wireCustomer(&c)), nil
+	})
+}
+
+func (a *API) unmergeCustomer(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		if _, err := a.Desk.Customer(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
+			return rest.Response{}, err
+		}
+		var in struct{}
+		if err := r.Decode(&in); err != nil {
+			return rest.Response{}, err
+		}
+		c, err := a.Desk.UnmergeCustomerTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.OK(wireCustomer(&c)), nil
 	})
 }

@@ -55,6 +55,11 @@ var samples = map[string]func(p tenant) string{
 		send(p.t, p.Client, "POST", t+"/merge", `{"into":"`+p.ticket().text("id")+`"}`, 200)
 		return t + "/unmerge"
 	},
+	"/customers/{id}/unmerge": func(p tenant) string {
+		c := "/customers/" + p.created("/customers", `{"name":"Alex"}`).text("id")
+		send(p.t, p.Client, "POST", c+"/merge", `{"into":"`+p.created("/customers", `{"name":"Sam"}`).text("id")+`"}`, 200)
+		return c + "/unmerge"
+	},
 	"/attachments/{id}": func(p tenant) string {
 		m := p.created("/tickets/"+p.ticket().text("id")+"/messages", `{"kind":"reply","text":"","attachments":[{"name":"a.txt","content":"aGVsbG8="}]}`)
 		return strings.TrimPrefix(m["attachments"].([]any)[0].(map[string]any)["url"].(string), origin+"/api/v1")
@@ -135,6 +140,9 @@ func (p tenant) sample(rt *rest.Route) string {
 var bodies = map[string]func(p tenant, path string) string{
 	"createTicket": func(tenant, string) string { return `{"subject":"S","customer":{"email":"sam@example.com"}}` },
 	"mergeTicket":  func(p tenant, _ string) string { return `{"into":"` + p.ticket().text("id") + `"}` },
+	"mergeCustomer": func(p tenant, _ string) string {
+		return `{"into":"` + p.created("/customers", `{"name":"Sam"}`).text("id") + `"}`
+	},
 	"splitTicket": func(p tenant, path string) string {
 		m := p.created(strings.TrimSuffix(path, "/split")+"/messages", `{"kind":"note","text":"Seen"}`)
 		return `{"message_ids":["` + m.text("id") + `"]}`

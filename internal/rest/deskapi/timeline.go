@@ -25,7 +25,7 @@ var ticketChangeRecord = &schema.Record{Name: "ticket_change", Doc: "A change of
 		schema.Member{Name: "name", Type: schema.Text(), Nullable: true, Doc: "The present name; null after a member has left.", Example: "Robin Demo"},
 	)},
 	{Name: "action", Type: schema.Enum(words(desk.ChangeActions[:])...), Example: "ticket.updated"},
-	{Name: "changes", Type: eventChanges, Doc: "By field, as in the event ticket.updated: among others subject, status, snoozed_until, priority, assignee, tags, external_id, metadata, " +
+	{Name: "changes", Type: eventChanges, Doc: "By field, as in the event ticket.updated: among others subject, status, snoozed_until, priority, assignee, customer (its id, by a merge of customers), tags, external_id, metadata, " +
 		"merged_into_id, merged_ticket_id and split_ticket_id. A breach of an SLA target is by its metric. Values that were erased are null.",
 		Example: map[string]any{"status": map[string]any{"from": "open", "to": "pending"}}},
 	{Name: "surface", Type: schema.Enum(desk.Surfaces[:]...), Doc: "Where the change was made: web is the dashboard, rest this API, rpc the tRPC procedures, mcp the tools for assistants, " +

@@ -232,7 +232,7 @@ func (w *changeWriter) who(c *desk.TicketChange) string {
 
 // changedFields are the fields of changes, in the order of a line.
 var changedFields = []string{
-	"merged_into_id", "merged_ticket_id", "split_ticket_id", "status", "snoozed_until", "priority", "assignee", "tags", "subject", "external_id", "metadata",
+	"merged_into_id", "merged_ticket_id", "split_ticket_id", "status", "snoozed_until", "priority", "assignee", "customer", "tags", "subject", "external_id", "metadata",
 }
 
 // words describes the change of a field.
@@ -268,6 +268,8 @@ func (w *changeWriter) words(c *desk.TicketChange, field string, change event.Ch
 			return "took the ticket"
 		}
 		return "assigned the ticket to " + cmp.Or(w.members[to], "a former member")
+	case "customer":
+		return "moved the ticket to another customer record"
 	case "tags":
 		return tagWords(fieldTags(change.From), fieldTags(change.To))
 	case "subject":

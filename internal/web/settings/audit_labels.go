@@ -37,7 +37,7 @@ var actions = [][2]string{
 	{"sla_policy.updated", "Service level changed"}, {"sla_policy.deleted", "Service level deleted"},
 	{"macro.created", "Macro created"}, {"macro.updated", "Macro changed"}, {"macro.deleted", "Macro deleted"},
 	{"ticket.merged", "Ticket merged"}, {"ticket.unmerged", "Merge undone"}, {"ticket.split", "Ticket split"}, {"ticket.deleted", "Ticket deleted"},
-	{"customer.deleted", "Customer deleted"}, {"customer.redacted", "Customer redacted"}, {"customer.blocked", "Rider blocked"}, {"customer.unblocked", "Rider unblocked"}, {"customer.anonymized", "Rider anonymized"},
+	{"customer.deleted", "Customer deleted"}, {"customer.redacted", "Customer redacted"}, {"customer.merged", "Customer merged"}, {"customer.unmerged", "Merge of customers undone"}, {"customer.blocked", "Rider blocked"}, {"customer.unblocked", "Rider unblocked"}, {"customer.anonymized", "Rider anonymized"},
 	{"view.created", "Shared view created"}, {"view.updated", "Shared view changed"}, {"view.deleted", "Shared view deleted"},
 	{"privacy_request.received", "Privacy request received"}, {"privacy_request.completed", "Privacy request completed"}, {"privacy_request.archive_fetched", "Privacy archive downloaded"},
 	{"records.exported", "Records exported"}, {"records.imported", "Records imported"}, {"tool.called", "Tool called by an MCP client"},
