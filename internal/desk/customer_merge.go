@@ -158,10 +158,10 @@ func (s *Service) PreviewCustomerMerge(ctx context.Context, q db.Querier, organi
 		more  []string
 		first string
 	}{{&m.Result.Emails, from.Emails, to.email}, {&m.Result.Phones, from.Phones, to.phone}, {&m.Result.Undeliverable, from.Undeliverable, ""}} {
-		*list.to = slices.Concat(*list.to, list.more)
+		*list.to = append(slices.Clone(*list.to), list.more...)
 		putFirst(*list.to, list.first)
 	}
-	m.Result.Identities = slices.Concat(m.Result.Identities, from.Identities)
+	m.Result.Identities = append(slices.Clone(m.Result.Identities), from.Identities...)
 	return m, nil
 }
 
