@@ -19,6 +19,7 @@ type CustomerQuery struct {
 	Phone      []string // any of the customer's, E.164
 	ExternalID []string
 	Name       string // prefix of the name; ASCII letters compare without case
+	Text       string // such a prefix, or words as of [Service.CustomersByWords], of up to 500 customers
 	CreatedAt  period.Range
 	UpdatedAt  period.Range
 	Sort       keyset.Sort // by created_at, updated_at or name
@@ -32,6 +33,7 @@ func (q CustomerQuery) Check(v *problem.Validation) {
 	keyset.CheckValues(v, "phone", q.Phone)
 	keyset.CheckValues(v, "external_id", q.ExternalID)
 	v.Length("name", q.Name, 0, maxName)
+	v.Length("q", q.Text, 0, maxName)
 	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, ByCreatedAt, ByUpdatedAt, ByName)
 }
 
@@ -72,8 +74,8 @@ func asciiLower(s string) string {
 }
 
 // conditions returns the filters as functions that write SQL. few reports that the
-// first one is selective.
-func (q *CustomerQuery) conditions() (list []func(st *keyset.Statement) string, few bool) {
+// first one is selective. ids are the customers that the text finds.
+func (q *CustomerQuery) conditions(ids []string) (list []func(st *keyset.Statement) string, few bool) {
 	points := func(of []string, key func(string) string, kind string) {
 		var keys []string
 		for _, v := range of {
@@ -95,10 +97,16 @@ func (q *CustomerQuery) conditions() (list []func(st *keyset.Statement) string, 
 	if len(q.Phone) > 0 {
 		points(q.Phone, phoneKey, pointPhone)
 	}
+	named := func(st *keyset.Statement, prefix string) string {
+		name := asciiLower(prefix)
+		return fmt.Sprintf("lower(name) >= %s AND lower(name) < %s", st.Arg(name), st.Arg(name+"\U0010FFFF"))
+	}
 	if q.Name != "" {
-		name := asciiLower(q.Name)
+		list = append(list, func(st *keyset.Statement) string { return named(st, q.Name) })
+	}
+	if q.Text != "" {
 		list = append(list, func(st *keyset.Statement) string {
-			return fmt.Sprintf("lower(name) >= %s AND lower(name) < %s", st.Arg(name), st.Arg(name+"\U0010FFFF"))
+			return fmt.Sprintf("(%s OR id = ANY(%s))", named(st, q.Text), st.Arg(ids))
 		})
 	}
 	for _, r := range []struct {
@@ -126,7 +134,14 @@ type customerFinder struct {
 
 func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationID string, query *CustomerQuery) ([]Customer, *keyset.Cursor, error) {
 	f := customerFinder{q: q, organization: organizationID, query: query, sort: byDefault(query.Sort)}
-	f.conditions, f.selective = query.conditions()
+	var ids []string
+	if query.Text != "" {
+		var err error
+		if ids, err = s.customerIDsByWords(ctx, q, organizationID, query.Text); err != nil {
+			return nil, nil, err
+		}
+	}
+	f.conditions, f.selective = query.conditions(append([]string{}, ids...))
 	for i, c := range f.conditions {
 		if f.selective {
 			break

@@ -178,3 +178,71 @@ func TestMessageList(t *testing.T) {
 		}
 	}
 }
+
+// TestCustomersByWords finds customers, with and without tickets, by parts of what they are known by.
+func TestCustomersByWords(t *testing.T) {
+	f := newFixture(t)
+	create := func(org string, n desk.NewCustomer) desk.Customer {
+		c, err := f.createCustomer(org, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	names := map[string]string{}
+	nunez := create(orgA, desk.NewCustomer{Name: "José Núñez", Emails: []string{"pepe.nunez@client.example"}, ExternalID: "CRM-4711"})
+	weber := create(orgA, desk.NewCustomer{Name: "Max Weber", Phones: []string{"+49 1511 2345678"}})
+	create(orgB, desk.NewCustomer{Name: "Max Weber"})
+	chat := f.intake(said("", userID, "hello")).CustomerID
+	names[nunez.ID], names[weber.ID], names[chat] = "nunez", "weber", "chat"
+	find := func(org, text string) string {
+		t.Helper()
+		list, err := f.desk.CustomersByWords(t.Context(), f.db, org, text, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, c := range list {
+			found = append(found, names[c.ID])
+		}
+		slices.Sort(found)
+		return strings.Join(found, " ")
+	}
+	f.index()
+	for text, want := range map[string]string{
+		"une": "nunez", "NÚÑ jos": "nunez", "pepe": "nunez", "nunez@cli": "nunez", "4711": "nunez", "711": "nunez", "jo": "nunez", "os": "",
+		"eber ma": "weber", "0151 12345": "weber", "5678": "weber", "+49 1511 2345678": "weber", "23456": "weber", "weber nunez": "",
+		"77aa": "chat", "": "", "\"": "", "'": "", "' OR ''='": "", "zzz": "",
+	} {
+		if got := find(orgA, text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	// A list combines them with the beginning of the name, which needs no index.
+	late := create(orgA, desk.NewCustomer{Name: "Zuzanna"})
+	for text, want := range map[string]int{"zuz": 1, "zanna": 0, "eber": 1, "xa": 0, "ex": 1} {
+		if list, _, err := f.desk.FindCustomers(t.Context(), f.db, orgA, desk.CustomerQuery{Text: text}); err != nil || len(list) != want {
+			t.Errorf("%s: got %d, %v", text, len(list), err)
+		}
+	}
+	f.index()
+	names[late.ID] = "late"
+	if got := find(orgA, "zanna"); got != "late" {
+		t.Errorf("got %q", got)
+	}
+	// Changes, merges and deletions follow.
+	if _, err := f.updateCustomer(orgA, weber.ID, desk.CustomerUpdate{Name: new("Moritz"), ExternalID: new("x-99")}); err != nil {
+		t.Fatal(err)
+	}
+	f.mustMergeCustomers(late.ID, weber.ID)
+	if err := f.deleteCustomer(orgA, nunez.ID); err != nil {
+		t.Fatal(err)
+	}
+	f.index()
+	for text, want := range map[string]string{"eber": "", "orit": "weber", "x-99": "weber", "zanna": "", "une": ""} {
+		if got := find(orgA, text); got != want {
+			t.Errorf("%q afterwards: got %q, want %q", text, got, want)
+		}
+	}
+	f.wantInvariants(t)
+}

@@ -31,8 +31,10 @@ func (s *Service) enqueueChangedFacts(ctx context.Context, tx *db.Tx, events []e
 		e := &events[i]
 		var err error
 		switch {
-		case e.Name == event.CustomerUpdated && hasChange(e, "name", "email", "phone", "emails", "phones", "identities"):
+		case e.Name == event.CustomerUpdated && hasChange(e, "name", "email", "phone", "emails", "phones", "identities", "external_id"):
 			err = s.enqueueFacts(ctx, tx, e.OrganizationID, "", e.Data.Customer.ID)
+		case e.Name == event.CustomerCreated && !createsTicket(events): // else its ticket indexes it
+			err = s.enqueueCustomer(ctx, tx, e.OrganizationID, e.Data.Customer.ID)
 		case e.Name == event.TicketUpdated && hasChange(e, "tags", "external_id"):
 			err = s.enqueueFacts(ctx, tx, e.OrganizationID, e.Data.Ticket.ID, "")
 		}
@@ -43,10 +45,24 @@ func (s *Service) enqueueChangedFacts(ctx context.Context, tx *db.Tx, events []e
 	return nil
 }
 
-// enqueueFacts enqueues the facts of a ticket, or of all tickets of a customer.
+// createsTicket reports whether a ticket is created among events.
+func createsTicket(events []event.Event) bool {
+	return slices.ContainsFunc(events, func(e event.Event) bool { return e.Name == event.TicketCreated })
+}
+
+// enqueueFacts enqueues the facts of a ticket, or a customer and the facts of all its tickets.
 func (s *Service) enqueueFacts(ctx context.Context, tx *db.Tx, organizationID, ticketID, customerID string) error {
-	if err := tx.Queue(ctx, "INSERT INTO facts_pending (id, organization_id, ticket_id, customer_id, last) VALUES ($1, $2, $3, $4, 0)",
-		newID(), organizationID, db.Text(ticketID), db.Text(customerID)); err != nil {
+	return s.queueFacts(ctx, tx, pendingFacts{organizationID: organizationID, ticketID: ticketID, customerID: customerID})
+}
+
+// enqueueCustomer enqueues a customer without its tickets.
+func (s *Service) enqueueCustomer(ctx context.Context, tx *db.Tx, organizationID, customerID string) error {
+	return s.queueFacts(ctx, tx, pendingFacts{organizationID: organizationID, customerID: customerID, last: customerAlone})
+}
+
+func (s *Service) queueFacts(ctx context.Context, tx *db.Tx, p pendingFacts) error {
+	if err := tx.Queue(ctx, "INSERT INTO facts_pending (id, organization_id, ticket_id, customer_id, last) VALUES ($1, $2, $3, $4, $5)",
+		newID(), p.organizationID, db.Text(p.ticketID), db.Text(p.customerID), p.last); err != nil {
 		return fmt.Errorf("enqueue facts for indexing: %w", err)
 	}
 	s.wakeIndexer(tx)
@@ -66,8 +82,11 @@ func hasChange(e *event.Event, fields ...string) bool {
 type pendingFacts struct {
 	id, organizationID   string
 	ticketID, customerID string // one of them
-	last                 int64  // number of the customer's last ticket that is indexed
+	last                 int64  // number of the customer's last ticket that is indexed; customerAlone: none is to be
 }
+
+// customerAlone is the last of a row of a customer without its tickets.
+const customerAlone = -1
 
 // facts indexes the facts of pending rows, and returns the number of tickets and rows.
 func (x *indexer) facts() (n int, err error) {
@@ -100,6 +119,15 @@ func (x *indexer) factsOf(p *pendingFacts) (int, error) {
 	where, value := "id", p.ticketID
 	if p.customerID != "" {
 		where, value = "customer_id", p.customerID
+		if p.last <= 0 {
+			if err := x.customer(p.organizationID, p.customerID); err != nil {
+				return 0, err
+			}
+		}
+		if p.last == customerAlone {
+			_, err := x.tx.Exec(x.ctx, "DELETE FROM facts_pending WHERE id = $1", p.id)
+			return 0, err
+		}
 	}
 	tickets, err := db.All(x.ctx, x.tx, func(row db.Row) (t ticket, err error) {
 		err = row.Scan(&t.id, &t.number)
@@ -134,7 +162,8 @@ func (x *indexer) factsOf(p *pendingFacts) (int, error) {
 }
 
 // sqlFacts selects the facts of a ticket, each kind joined by spaces.
-var sqlFacts = fmt.Sprintf(`SELECT t.subject, t.tags, t.external_id, u.name,
+var sqlFacts = fmt.Sprintf(`SELECT t.organization_id, t.subject, t.tags, t.external_id, u.id, u.name,
+	EXISTS (SELECT 1 FROM customer_docs d WHERE d.customer_id = u.id),
 	(SELECT string_agg(name, ' ') FROM (SELECT name FROM attachments a WHERE ticket_id = t.id AND NOT inline
 		AND NOT EXISTS (SELECT 1 FROM pending_replies p WHERE p.message_id = a.message_id) ORDER BY id DESC LIMIT %d) AS files),
 	(SELECT string_agg(CASE kind WHEN 'email' THEN value || ' ' || coalesce(display, '') ELSE coalesce(display, '') END, ' ')
@@ -146,15 +175,21 @@ var sqlFacts = fmt.Sprintf(`SELECT t.subject, t.tags, t.external_id, u.name,
 
 // insertFacts writes the first document of a ticket, unless it was deleted.
 func (x *indexer) insertFacts(code, doc int64, ticketID string) error {
-	var subject, externalID, name, files, addresses, phones string
+	var organizationID, subject, externalID, customerID, name, files, addresses, phones string
 	var tags []string
-	err := x.tx.QueryRow(x.ctx, sqlFacts, ticketID).Scan(&subject, db.IntoJSON(&tags), db.IntoText(&externalID), &name,
+	var known bool
+	err := x.tx.QueryRow(x.ctx, sqlFacts, ticketID).Scan(&organizationID, &subject, db.IntoJSON(&tags), db.IntoText(&externalID), &customerID, &name, &known,
 		db.IntoText(&files), db.IntoText(&addresses), db.IntoText(&phones))
 	if errors.Is(err, db.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	if !known {
+		if err := x.customer(organizationID, customerID); err != nil {
+			return err
+		}
 	}
 	facts := slices.Concat([]string{subject, externalID, name}, tags, []string{files, addresses})
 	for number := range strings.FieldsSeq(phones) {

@@ -273,7 +273,11 @@ func (x *indexer) message(e pendingEntry) error {
 
 // insert writes a document.
 func (x *indexer) insert(code, doc int64, text string) error {
-	words := indexText(x.postgres, code, text)
+	return x.insertWords(doc, indexText(x.postgres, code, text))
+}
+
+// insertWords writes a document with words in their stored form.
+func (x *indexer) insertWords(doc int64, words string) error {
 	if x.postgres {
 		_, err := x.tx.Exec(x.ctx, "INSERT INTO search_docs (doc, words) VALUES ($1, $2::tsvector)", doc, words)
 		return err

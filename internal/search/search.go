@@ -187,7 +187,10 @@ func (f *finder) addTicket(t *desk.Ticket, m desk.Message) {
 // customers adds those with the address, number or beginning of the name, and those of the tickets
 // whose names and addresses match.
 func (f *finder) customers(tx *db.Tx, tickets []desk.Ticket) error {
-	var list []desk.Customer
+	list, err := f.Desk.CustomersByWords(f.ctx, tx, f.organizationID, f.query.Text, perType)
+	if err != nil {
+		return err
+	}
 	queries := []desk.CustomerQuery{{Name: f.query.Text, Limit: perType}}
 	if strings.Contains(f.query.Text, "@") {
 		queries = []desk.CustomerQuery{{Email: []string{f.query.Text}, Limit: perType}}

@@ -85,7 +85,7 @@ func (a *API) customerRoutes() []rest.Route {
 		Method: "GET", Path: "/customers", ID: "listCustomers", Tag: "Customers", Summary: "List customers",
 		Needs: needs("customers", apikey.Read),
 		Query: []rest.Param{
-			{Name: "q", Kind: rest.StringParam, Max: 200, Doc: "Prefix of the name."},
+			{Name: "q", Kind: rest.StringParam, Max: 200, Doc: "Words, each a part of the name, an address, a number or the external id, without regard to case and accents; phone numbers in any form. Finds at most 500 customers, beside those whose name begins with the text. New customers are found within a second."},
 			{Name: "email", Kind: rest.StringsParam, Doc: "Any of the customer's addresses, case-insensitive."},
 			{Name: "phone", Kind: rest.StringsParam, Doc: "Any of the customer's numbers, as E.164; the + is written %2B."},
 			{Name: "external_id", Kind: rest.StringsParam},
@@ -154,7 +154,7 @@ func wireCustomers(customers []desk.Customer) ([]*customer, error) {
 
 func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := desk.CustomerQuery{
-		Name: r.String("q"), Email: r.Strings("email"), Phone: r.Strings("phone"), ExternalID: r.Strings("external_id"),
+		Text: r.String("q"), Email: r.Strings("email"), Phone: r.Strings("phone"), ExternalID: r.Strings("external_id"),
 		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), Sort: r.Sort(),
 	}
 	for i, number := range q.Phone {

@@ -28,6 +28,8 @@ func (p *pages) handleCustomers() {
 	p.Handle("/customers/new", web.Route{Get: p.showNewCustomer, Post: p.createCustomer})
 	p.Handle("/customers/{id}", web.Route{Get: p.customer})
 	p.Handle("/customers/{id}/edit", web.Route{Get: p.editCustomer, Post: p.updateCustomer})
+	p.Handle("/customers/{id}/merge", web.Route{Get: p.showMergeCustomer, Post: p.mergeCustomer})
+	p.Handle("/customers/{id}/unmerge", web.Route{Post: p.unmergeCustomer})
 	// Like keys of the API, which only admins can permit to delete.
 	p.Handle("/customers/{id}/delete", web.Route{Get: p.confirmDeleteCustomer, Post: p.deleteCustomer, Admin: true, Proof: true})
 }
@@ -63,6 +65,9 @@ func displayName(c *desk.Customer) string {
 	return "Somebody"
 }
 
+// maxByWords is the number of customers that a search by parts of words adds to a list.
+const maxByWords = 50
+
 // customers lists the organization's customers.
 func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 	asked := r.URL.Query()
@@ -77,7 +82,7 @@ func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	if l.Search != "" && query.After == nil && next == nil {
-		if list, err = p.addByWords(r, list, l.Search); err != nil {
+		if list, err = p.addByWords(r, p.DB, list, l.Search); err != nil {
 			return err
 		}
 	}
@@ -94,20 +99,17 @@ func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 	switch {
 	case len(l.Rows) > 0:
 	case l.Search != "":
-		l.Empty = &web.Empty{Text: "No customers found. Search by the beginning of a name, a full address or a full number; or, of customers with tickets, by any words.", Path: "/customers", Label: "See all"}
+		l.Empty = &web.Empty{Text: "No customers found. Search by any part of a name, an address, a number or an external id.", Path: "/customers", Label: "See all"}
 	default:
 		l.Empty = &web.Empty{Text: "No customers yet. Senders of inbound messages become customers.", Path: "/customers/new", Label: "New customer"}
 	}
 	return p.Render(w, r, "customers", web.Page{Title: "Customers", At: "/customers", Class: "lists", Body: l})
 }
 
-// addByWords adds the customers with tickets whose names, addresses and numbers have the words of
-// a search. It adds none if the search is too broad or not one of words.
-func (p *pages) addByWords(r *web.Request, list []desk.Customer, search string) ([]desk.Customer, error) {
-	found, err := p.Desk.CustomersByWords(r.Context(), p.DB, r.OrganizationID, search, desk.Reader{UserID: r.UserID, Zone: r.Now.Location()})
-	if refusedSearch(err) != "" || problem.Of(err) == problem.Invalid {
-		return list, nil
-	}
+// addByWords adds the customers whose names, addresses and numbers have the words of a search as
+// parts.
+func (p *pages) addByWords(r *web.Request, q db.Querier, list []desk.Customer, search string) ([]desk.Customer, error) {
+	found, err := p.Desk.CustomersByWords(r.Context(), q, r.OrganizationID, search, maxByWords)
 	for i := range found {
 		if !slices.ContainsFunc(list, func(c desk.Customer) bool { return c.ID == found[i].ID }) {
 			list = append(list, found[i])
@@ -145,7 +147,15 @@ type customerPage struct {
 	More    bool           // there are more tickets
 	Orders  []order
 	Calls   []callRow
+	Merged  []mergedLine
 	Admin   bool
+}
+
+// mergedLine is a customer merged into the page's customer.
+type mergedLine struct {
+	Called string
+	At     web.Time
+	Undo   string // path of the form
 }
 
 // historyEntry is a ticket, ride, order or call; the others are nil.
@@ -190,6 +200,14 @@ func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 		if body.Customer, err = p.Desk.Customer(r.Context(), tx, r.OrganizationID, r.PathValue("id")); err != nil {
 			return err
 		}
+		merged, err := p.Desk.MergedCustomers(r.Context(), tx, r.OrganizationID, body.ID)
+		if err != nil {
+			return err
+		}
+		body.Merged = nil
+		for _, m := range merged {
+			body.Merged = append(body.Merged, mergedLine{cmp.Or(m.Name, m.Email, m.Phone, "Unnamed customer"), r.Time(m.At), "/customers/" + m.ID + "/unmerge"})
+		}
 		tickets, next, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{CustomerID: []string{body.ID}, Limit: 20})
 		if err != nil {
 			return err
@@ -209,6 +227,9 @@ func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 	})
 	if err != nil {
 		return err
+	}
+	if body.ID != r.PathValue("id") { // merged
+		return p.Redirect(w, "/customers/"+body.ID, web.Notice{})
 	}
 	if err := p.readRides(r, &body); err != nil {
 		return err

@@ -66,8 +66,7 @@ func TestCustomers(t *testing.T) {
 	}
 }
 
-// TestCustomersByWords checks that customers with tickets are found by any part of a name, an
-// address or a number.
+// TestCustomersByWords checks that customers are found by any part of a name, an address or a number.
 func TestCustomersByWords(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Agent)
@@ -76,6 +75,7 @@ func TestCustomersByWords(t *testing.T) {
 		h.receive("sms", channel.Message{ExternalID: phone, ThreadKey: phone, From: channel.Party{Phone: phone, Name: name}, Text: "I am not Maria Lopez"})
 	}
 	h.mail("ana.lopez@c.example", "m1")
+	h.person(desk.NewCustomer{Name: "Zoë Without-Ticket", Phones: []string{"+4915112345678"}})
 	if n, err := h.desk.Index(t.Context()); err != nil || n == 0 {
 		t.Fatalf("indexed %d, %v", n, err)
 	}
@@ -86,6 +86,8 @@ func TestCustomersByWords(t *testing.T) {
 		"maria":          {"José María Núñez", "Maria Lopez"},
 		"0102":           {"Someone Else"},
 		"c.example":      {"Ana"},
+		"icket zoe":      {"Zoë Without-Ticket"},
+		"0151 12345":     {"Zoë Without-Ticket"},
 		"not":            nil, // a word of the texts
 		"status:strange": nil,
 		"\"":             nil,
@@ -304,6 +306,42 @@ func TestMadeUpAddresses(t *testing.T) {
 	for _, path := range []string{"/customers/%00", "/customers/%ff", "/customers?q=%00", "/inbox?after=%00~x", "/inbox?q=%ff", "/messages/%00/x/html"} {
 		if w := b.Get(path); w.Code != http.StatusNotFound {
 			t.Errorf("%s: got %d", path, w.Code)
+		}
+	}
+}
+
+// TestMergeCustomers merges two customers by the pages, and undoes it.
+func TestMergeCustomers(t *testing.T) {
+	h := newHarness(t)
+	b := h.SignIn(h.Agent)
+	ana := h.person(desk.NewCustomer{Name: "Ana Lopez", Emails: []string{"ana@c.example"}})
+	same := h.person(desk.NewCustomer{Name: "ana lopez", Phones: []string{"+4915112345678"}})
+	other := h.person(desk.NewCustomer{Name: "Bo", Emails: []string{"bo@c.example"}})
+	page := "/customers/" + ana.ID
+	b.Page(page).Want("Merge with…")
+	b.Page(page+"/merge").Want("Same name", "ana lopez", "Preview merge")
+	b.Page(page+"/merge?find=bo").Want("Search results", "Bo")
+	b.Page(page+"/merge?find=nobody").Want("No other customers found")
+	b.Page(page+"/merge?with="+same.ID).Want("Result", "ana@c.example", "+4915112345678", "0 tickets", "of ana lopez move to Ana Lopez")
+	b.Page(page+"/merge?with="+same.ID+"&keep=other").Want("of Ana Lopez move to ana lopez")
+	d, notice := b.Follow(b.Post("/customers/"+same.ID+"/merge", url.Values{"into": {ana.ID}}))
+	if d.Want("Merged customers", "+4915112345678", "Undo merge"); notice != "Customers merged. Undo" {
+		t.Errorf("got notice %q", notice)
+	}
+	if a := b.Get("/customers/" + same.ID); a.Header().Get("Location") != page {
+		t.Errorf("the merged customer leads to %q", a.Header().Get("Location"))
+	}
+	if got := people(b.Page("/customers")); !slices.Equal(got, []string{"Ana Lopez", "Bo"}) {
+		t.Errorf("got %q", got)
+	}
+	if d, notice = b.Follow(b.Post("/customers/"+same.ID+"/unmerge", nil)); !strings.HasPrefix(notice, "Merge undone") {
+		t.Errorf("got notice %q", notice)
+	}
+	d.Want("+4915112345678")
+	eve := h.SignIn(h.NewUser(h.NewOrganization("Other"), "eve@example.com", "Eve", account.Admin))
+	for _, path := range []string{page + "/merge", page + "/merge?with=" + other.ID} {
+		if a := eve.Get(path); a.Code != http.StatusNotFound {
+			t.Errorf("another organization gets %d of %s", a.Code, path)
 		}
 	}
 }
