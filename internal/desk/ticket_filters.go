@@ -60,12 +60,66 @@ func (s *Service) readFilters(ctx context.Context, q db.Querier, organizationID 
 	}
 	t.Text = parsed.Words
 	r := filterReader{Service: s, ctx: ctx, q: q, organizationID: organizationID, query: t}
+	ignored := 0
 	for i := range parsed.Filters {
+		before, none := *t, r.none
 		if err := r.read(&parsed.Filters[i]); err != nil {
 			return false, err
 		}
+		if t.Faults != nil && r.faults.Err() != nil {
+			*t, r.none = before, none
+			if ignored++; ignored == 1 {
+				*t.Faults = nil // of an attempt before
+			}
+			*t.Faults = append(*t.Faults, SearchFault(r.faults.Err()))
+			r.faults = problem.Validation{}
+		}
+	}
+	if ignored == len(parsed.Filters) && strings.TrimSpace(t.Text) == "" {
+		return false, nil
 	}
 	return !r.none, r.faults.Err()
+}
+
+// nearest returns the one of names that value misspells: by at most two letters, and not all; empty if
+// there is none.
+func nearest(value string, names []string) string {
+	best, least := "", 3
+	for _, name := range names {
+		if d := misspelled(value, name); d < least && d < len(value) {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// misspelled returns the number of letters to insert, delete or replace to make a of b.
+func misspelled(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// noSuch records that a filter has an unknown value, with the one that it misspells or with all.
+func (r *filterReader) noSuch(f *query.Filter, value string, names []string) {
+	if name := nearest(strings.ToLower(value), names); name != "" {
+		r.faults.Add("q", "no such %s: %s; did you mean %s?", f.Field, value, name)
+		return
+	}
+	r.faults.Add("q", "%s: %s is one of %s", f.Text, f.Field, strings.Join(names, ", "))
 }
 
 // SearchFault returns the fault that a list found in the filters of its search; empty for other errors.
@@ -125,7 +179,7 @@ func readNames[T ~string](r *filterReader, f *query.Filter, have *[]T, all []T) 
 			for i, n := range all {
 				names[i] = string(n)
 			}
-			r.faults.Add("q", "%s: %s is one of %s", f.Text, f.Field, strings.Join(names, ", "))
+			r.noSuch(f, value, names)
 			return
 		}
 		given = append(given, name)
@@ -150,7 +204,7 @@ func (r *filterReader) readChannel(f *query.Filter) {
 	for _, value := range f.Values {
 		name := channel.TicketChannelName(strings.ToLower(value))
 		if !slices.Contains(channel.TicketChannels, name) {
-			r.faults.Add("q", "%s: channel is one of %s", f.Text, strings.Join(channel.TicketChannels, ", "))
+			r.noSuch(f, value, channel.TicketChannels)
 			return
 		}
 		given = append(given, name)

@@ -2,12 +2,14 @@ package desk_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -101,7 +103,10 @@ func TestFiltersInSearches(t *testing.T) {
 		}
 	}
 	for search, want := range map[string]string{
-		"status:opne":          "status is one of open, pending",
+		"status:opne":          "no such status: opne; did you mean open?",
+		"priority:hihg":        "no such priority: hihg; did you mean high?",
+		"channel:emial":        "no such channel: emial; did you mean email?",
+		"status:odd":           "status is one of open, pending",
 		"status:>open":         "has values, and no order",
 		"tag:,":                "a value must follow",
 		"channel:fax":          "channel is one of",
@@ -116,6 +121,36 @@ func TestFiltersInSearches(t *testing.T) {
 		p, ok := errors.AsType[*problem.Error](err)
 		if !ok || p.Kind != problem.Invalid || len(p.Issues) != 1 || p.Issues[0].Path != "q" || !strings.Contains(p.Issues[0].Message, want) {
 			t.Errorf("%q: got %v, want %q", search, err, want)
+		}
+	}
+}
+
+// TestFaultyFilters: a list ignores faulty filters and describes them, if the caller wants it.
+func TestFaultyFilters(t *testing.T) {
+	f := newFixture(t)
+	for i, body := range []string{"my lock", "my lock again", "my wheel"} {
+		f.intake(text(fmt.Sprintf("+491511234567%d", i), body))
+	}
+	f.setStatus(f.intake(text("+4915112345671", "closed")).TicketID, desk.StatusClosed)
+	f.index()
+	for search, want := range map[string]struct {
+		numbers []int64
+		faults  int
+	}{
+		"status:opne lock":                      {[]int64{1, 2}, 1},
+		"status:open lock":                      {[]int64{1}, 0},
+		"status:opne status:open lock":          {[]int64{1}, 1},
+		"status:opne channel:fax":               {nil, 2},
+		"assignee:nobody@x.example status:open": {[]int64{1, 3}, 1},
+		"tag:, created:yesterday wheel":         {[]int64{3}, 2},
+	} {
+		faults := []string{"of before"}
+		list, _, err := f.desk.FindTickets(t.Context(), f.db, orgA, desk.TicketQuery{Text: search, Faults: &faults, Sort: keyset.Sort{Field: desk.ByNumber}})
+		if want.faults == 0 {
+			faults = nil
+		}
+		if err != nil || !slices.Equal(numbersOf(list), want.numbers) || len(faults) != want.faults {
+			t.Errorf("%q: found %v with faults %q, %v, want %v", search, numbersOf(list), faults, err, want)
 		}
 	}
 }

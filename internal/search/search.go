@@ -62,6 +62,8 @@ type Query struct {
 	Reader desk.Reader
 	// Hidden are the types whose content the reader may not see, in excerpts of others either.
 	Hidden []Type
+	// Faults makes the search ignore faulty filters, which are described here; nil: they are an error.
+	Faults *[]string
 }
 
 // Result is a record that matches.
@@ -138,7 +140,7 @@ func (f *finder) add(r Result) {
 // helpdesk adds the records of the helpdesk.
 func (f *finder) helpdesk(tx *db.Tx) error {
 	f.found = nil // of an attempt before
-	tickets, _, err := f.Desk.FindTickets(f.ctx, tx, f.organizationID, desk.TicketQuery{Text: f.query.Text, Reader: f.query.Reader, Limit: inTickets})
+	tickets, _, err := f.Desk.FindTickets(f.ctx, tx, f.organizationID, desk.TicketQuery{Text: f.query.Text, Reader: f.query.Reader, Limit: inTickets, Faults: f.query.Faults})
 	if err != nil {
 		return err
 	}

@@ -203,6 +203,7 @@ type list struct {
 	Alone   bool   // no ticket beside it
 	Search  string // typed, or that of a saved view
 	Wrong   string // why the list cannot be shown
+	Ignored string // the faulty filters of the search
 	Rows    []row
 	Found   []desk.Customer // customers that match the search
 	Pager   web.Pager
@@ -334,10 +335,30 @@ func (p *pages) newList(r *web.Request, name string, number int64) (*list, error
 	return l, nil
 }
 
+// ignoredFilters describes the faulty filters that a search ignored; empty for none.
+func ignoredFilters(faults []string) string {
+	if len(faults) == 0 {
+		return ""
+	}
+	text := "Ignored in this search:"
+	for _, fault := range faults {
+		text += " " + sentence(fault)
+	}
+	return text
+}
+
+// sentence ends a fault of a search.
+func sentence(fault string) string {
+	if strings.HasSuffix(fault, "?") {
+		return fault
+	}
+	return fault + "."
+}
+
 // refusedSearch returns why a list was refused because of its search; empty for other errors.
 func refusedSearch(err error) string {
 	if fault := desk.SearchFault(err); fault != "" {
-		return fault + "."
+		return sentence(fault)
 	}
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == "range_too_large" {
 		return "This list cannot be shown: " + p.Message + "."
@@ -368,14 +389,19 @@ func (p *pages) readList(r *web.Request, tx *db.Tx, name string, after *keyset.C
 	}
 	query := l.place.query(r, &v)
 	query.After = after
+	var faults []string
+	if l.place.given { // the view's own search must not lose a filter
+		query.Faults = &faults
+	}
 	tickets, next, err := p.findRows(r, tx, query, cmp.Or(l.place.rows, rowsOfPage))
 	if l.Wrong = refusedSearch(err); l.Wrong == "" && err != nil {
 		return nil, err
 	}
+	l.Ignored = ignoredFilters(faults)
 	if next != nil {
 		l.Pager.Older = l.place.pathAfter(next)
 	}
-	if l.Wrong == "" && (next != nil || after != nil) {
+	if l.Wrong == "" && l.Ignored == "" && (next != nil || after != nil) {
 		if l.All, err = p.allLabel(r, tx, query); err != nil {
 			return nil, err
 		}

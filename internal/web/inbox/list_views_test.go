@@ -297,7 +297,7 @@ func TestWholeList(t *testing.T) {
 	for _, c := range [][2]string{{"q", "status:opne"}, {"in", "views/x"}} {
 		wrong := url.Values{"all": {"1"}, "do": {"change"}, "status": {"closed"}, c[0]: {c[1]}}
 		if w := b.Post("/inbox", wrong); w.Code == http.StatusSeeOther {
-			if _, notice := b.Follow(w); !strings.HasPrefix(notice, "Nothing was changed. status:opne: ") {
+			if _, notice := b.Follow(w); !strings.HasPrefix(notice, "Nothing was changed. no such status: opne") {
 				t.Errorf("%v: got notice %q", wrong, notice)
 			}
 		} else if w.Code != http.StatusNotFound {

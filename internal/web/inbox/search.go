@@ -12,7 +12,7 @@ import (
 // searchPage is the body of the templates "search" and "found".
 type searchPage struct {
 	Search string
-	Wrong  string // why nothing was searched
+	Wrong  string // why nothing was searched, or which filters were ignored
 	Found  []search.Result
 }
 
@@ -46,10 +46,12 @@ func (p *pages) search(w http.ResponseWriter, r *web.Request) error {
 	}
 	if b.Search != "" {
 		var err error
-		b.Found, err = p.Search.Find(r.Context(), r.OrganizationID, search.Query{Text: b.Search, Reader: desk.Reader{UserID: r.UserID, Zone: r.Now.Location()}})
+		var faults []string
+		b.Found, err = p.Search.Find(r.Context(), r.OrganizationID, search.Query{Text: b.Search, Reader: desk.Reader{UserID: r.UserID, Zone: r.Now.Location()}, Faults: &faults})
 		if b.Wrong = refusedSearch(err); b.Wrong == "" && err != nil {
 			return err
 		}
+		b.Wrong += ignoredFilters(faults)
 	}
 	page := web.Page{Title: "Search", At: "/inbox", Body: b}
 	if b.Search != "" {
