@@ -3,6 +3,7 @@ package desk_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -382,6 +383,49 @@ func TestNoticeChoices(t *testing.T) {
 	for _, bad := range []string{"", "{}", `{"notices":null}`, `{"notices":3}`, `{"notices":{"answered":"loud"}}`} {
 		if got := desk.NoticeChoicesIn(json.RawMessage(bad)).Way(desk.NoticeAnswered); got != desk.NoticeInPage {
 			t.Errorf("%s: %s", bad, got)
+		}
+	}
+}
+
+// TestFollowBesideDeletion: a member who follows a ticket while it is deleted leaves no row.
+func TestFollowBesideDeletion(t *testing.T) {
+	f := newFixture(t)
+	for i, change := range []func(tx *db.Tx, id string) error{
+		func(tx *db.Tx, id string) error { return f.desk.FollowTx(t.Context(), tx, orgA, id, graceID) },
+		func(tx *db.Tx, id string) error { return f.desk.MarkReadTx(t.Context(), tx, orgA, graceID, id) },
+		func(tx *db.Tx, id string) error {
+			return f.desk.SaveDraftTx(t.Context(), tx, orgA, desk.SavedDraft{TicketID: id, UserID: graceID, Kind: desk.KindNote, Text: "draft"})
+		},
+	} {
+		id := f.intake(text(fmt.Sprintf("+491511234567%d", i), "hello")).TicketID
+		deleted := make(chan error, 1)
+		err := f.db.Write(t.Context(), func(tx *db.Tx) error {
+			if err := change(tx, id); err != nil {
+				return err
+			}
+			go func() { deleted <- f.tryDelete(orgA, id) }()
+			for f.db.Postgres() { // until the deletion waits for this transaction, or has missed it
+				select {
+				case err := <-deleted:
+					deleted <- err
+					return nil
+				default:
+				}
+				var waiting bool
+				if err := f.db.QueryRow(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
+					WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting); err != nil || waiting {
+					return err
+				}
+			}
+			return nil
+		})
+		if err := errors.Join(err, <-deleted); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, table := range []string{"ticket_followers", "ticket_reads", "ticket_drafts"} {
+		if n := f.count(table); n != 0 {
+			t.Errorf("%d rows of %s are left", n, table)
 		}
 	}
 }

@@ -25,8 +25,9 @@ const (
 	changesAtOnce = 4000
 )
 
-// PackReports packs new tickets, and changed ones where many changes have gathered. It may run in
-// several processes; one works at a time.
+// PackReports packs new tickets, and changed ones where many changes have gathered. The facts of a
+// deleted ticket must not stay: their chunk is packed again at once, so by each call at most once. It
+// may run in several processes; one works at a time.
 func (s *Service) PackReports(ctx context.Context) error {
 	organizations, err := db.All(ctx, s.db, scanText, `SELECT n.organization_id FROM ticket_numbers n
 			WHERE n.last >= $1 + coalesce((SELECT max(c.first) + $1 - 1 FROM report_chunks c WHERE c.organization_id = n.organization_id), 0)
@@ -34,12 +35,21 @@ func (s *Service) PackReports(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find reports to pack: %w", err)
 	}
+	deleted, err := db.All(ctx, s.db, scanText, "SELECT DISTINCT organization_id FROM report_changes WHERE gone ORDER BY organization_id")
+	if err != nil {
+		return fmt.Errorf("find deleted tickets in reports: %w", err)
+	}
 	var failed error // of some organizations; the rest proceeds
-	for _, id := range organizations {
-		for more := true; more; {
-			if more, err = s.packReport(ctx, id); err != nil {
-				failed = errors.Join(failed, fmt.Errorf("pack reports of %s: %w", id, err))
-				break
+	for _, of := range []struct {
+		organizations []string
+		which         string
+	}{{deleted, "AND gone"}, {organizations, ""}} {
+		for _, id := range of.organizations {
+			for more := true; more; {
+				if more, err = s.packReport(ctx, id, of.which); err != nil {
+					failed = errors.Join(failed, fmt.Errorf("pack reports of %s: %w", id, err))
+					break
+				}
 			}
 		}
 	}
@@ -52,8 +62,9 @@ type reportChange struct {
 	number int64
 }
 
-// packReport writes some chunks of an organization, and reports whether there are more to write.
-func (s *Service) packReport(ctx context.Context, organizationID string) (more bool, err error) {
+// packReport writes some chunks of an organization, and reports whether there are more to write. which is
+// a condition on the changes that it reads.
+func (s *Service) packReport(ctx context.Context, organizationID, which string) (more bool, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		more = false
 		if ok, err := tx.TryLock(ctx, "reports"); err != nil || !ok {
@@ -67,7 +78,7 @@ func (s *Service) packReport(ctx context.Context, organizationID string) (more b
 		changes, err := db.All(ctx, tx, func(row db.Row) (c reportChange, err error) {
 			err = row.Scan(&c.id, &c.number)
 			return c, err
-		}, "SELECT id, number FROM report_changes WHERE organization_id = $1 ORDER BY id LIMIT $2", organizationID, changesAtOnce)
+		}, "SELECT id, number FROM report_changes WHERE organization_id = $1 "+which+" ORDER BY id LIMIT $2", organizationID, changesAtOnce)
 		if err != nil {
 			return fmt.Errorf("read changes: %w", err)
 		}

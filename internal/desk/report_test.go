@@ -1,6 +1,7 @@
 package desk_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -584,5 +585,38 @@ func BenchmarkReport(b *testing.B) {
 				b.ReportMetric(float64((cpu()-used).Milliseconds())/float64(b.N), "ms-processor/op")
 			})
 		}
+	}
+}
+
+// TestPackedFactsOfDeletedTickets: they go at the next packing, without that of other changes.
+func TestPackedFactsOfDeletedTickets(t *testing.T) {
+	f := newFixture(t)
+	f.fillReports(3000)
+	pack := func() []byte {
+		t.Helper()
+		if err := f.desk.PackReports(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var facts []byte
+		if err := f.db.QueryRow(t.Context(), "SELECT facts FROM report_chunks WHERE organization_id = $1 AND first = 1", orgA).Scan(&facts); err != nil {
+			t.Fatal(err)
+		}
+		return facts
+	}
+	f.exec("DELETE FROM report_changes")
+	before := pack()
+	f.exec("UPDATE tickets SET assignee_id = 'other' WHERE id = 'ticket-7'")
+	if !bytes.Equal(pack(), before) {
+		t.Error("one change is packed at once")
+	}
+	f.exec("DELETE FROM tickets WHERE id = 'ticket-5'")
+	if n := f.count("report_changes"); n != 2 {
+		t.Fatalf("%d changes, want 2", n)
+	}
+	if bytes.Equal(pack(), before) {
+		t.Error("the facts of the deleted ticket are still packed")
+	}
+	if n := f.count("report_changes"); n != 1 {
+		t.Errorf("%d changes are left, want that of the other ticket", n)
 	}
 }

@@ -24,7 +24,7 @@ func markUnread(ctx context.Context, tx *db.Tx, ticketID string) error {
 // the transaction sees it: a page marks first and reads then. Error: NotFound.
 func (s *Service) MarkReadTx(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {
 	n, err := tx.Exec(ctx, `INSERT INTO ticket_reads (ticket_id, user_id, read_at)
-		SELECT id, $3, coalesce(heard_at, created_at) FROM tickets WHERE id = $1 AND organization_id = $2
+		SELECT id, $3, coalesce(heard_at, created_at) FROM tickets WHERE id = $1 AND organization_id = $2 FOR KEY SHARE
 		ON CONFLICT (ticket_id, user_id) DO UPDATE SET read_at = excluded.read_at`, ticketID, organizationID, userID)
 	if err != nil {
 		return fmt.Errorf("mark ticket as read: %w", err)
@@ -46,9 +46,11 @@ func (s *Service) MarkUnreadTx(ctx context.Context, tx *db.Tx, organizationID, u
 	return nil
 }
 
-func hasTicket(ctx context.Context, q db.Querier, organizationID, ticketID string) error {
+// hasTicket returns a NotFound problem unless the organization has the ticket, which is not deleted
+// before the transaction ends.
+func hasTicket(ctx context.Context, tx *db.Tx, organizationID, ticketID string) error {
 	var id string
-	return notFound(q.QueryRow(ctx, "SELECT id FROM tickets WHERE id = $1 AND organization_id = $2", ticketID, organizationID).Scan(&id), "ticket")
+	return notFound(tx.QueryRow(ctx, "SELECT id FROM tickets WHERE id = $1 AND organization_id = $2 FOR KEY SHARE", ticketID, organizationID).Scan(&id), "ticket")
 }
 
 // Unread returns the tickets that are unread for a member, by id: never read, or
