@@ -45,14 +45,14 @@ type TicketQuery struct {
 	ExternalID []string
 	CreatedAt  period.Range
 	UpdatedAt  period.Range
-	Text       string      // words and filters, see the package comment
-	Reader     Reader      // for whom filters of Text are read
+	Text       string // words and filters, see the package comment
+	Reader     Reader // for whom filters of Text are read
 	// Faults makes a list ignore the faulty filters of Text, which are described here; if nothing else is
 	// in Text, it is empty. nil: they are an error.
 	Faults *[]string
-	Sort       keyset.Sort // by created_at, updated_at, priority, number or due_at
-	After      *keyset.Cursor
-	Limit      int // 0: 30; at most 200
+	Sort   keyset.Sort // by created_at, updated_at, priority, number or due_at
+	After  *keyset.Cursor
+	Limit  int // 0: 30; at most 200
 
 	tagged  []tagFilter // beside Tags, all of them
 	without without

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/call"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -144,9 +142,8 @@ type customerPage struct {
 	Riders  []rider
 	Ride    *rideCard      // open or latest; nil: none
 	History []historyEntry // newest first
-	More    bool           // there are more tickets
-	Orders  []order
-	Calls   []callRow
+	Kinds   []filterLink   // of the history
+	Pager   web.Pager
 	Merged  []mergedLine
 	Admin   bool
 }
@@ -156,16 +153,6 @@ type mergedLine struct {
 	Called string
 	At     web.Time
 	Undo   string // path of the form
-}
-
-// historyEntry is a ticket, ride, order or call; the others are nil.
-type historyEntry struct {
-	Ticket *row
-	Ride   *rideLine
-	Order  *order
-	Call   *callRow
-
-	at time.Time
 }
 
 // order is an order of a shop.
@@ -185,7 +172,7 @@ type callRow struct {
 	Path     string // of its ticket; empty: none
 }
 
-// customer shows a customer with tickets, rides, orders and calls.
+// customer shows a customer with the history of tickets, messages, rides, orders and calls.
 func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 	body := customerPage{Admin: r.Admin()}
 	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
@@ -196,6 +183,7 @@ func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 	for _, m := range members {
 		names[m.ID] = cmp.Or(m.Name, m.Email)
 	}
+	past := newHistory(r)
 	err = p.DB.Read(r.Context(), func(tx *db.Tx) (err error) {
 		if body.Customer, err = p.Desk.Customer(r.Context(), tx, r.OrganizationID, r.PathValue("id")); err != nil {
 			return err
@@ -208,22 +196,14 @@ func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 		for _, m := range merged {
 			body.Merged = append(body.Merged, mergedLine{cmp.Or(m.Name, m.Email, m.Phone, "Unnamed customer"), r.Time(m.At), "/customers/" + m.ID + "/unmerge"})
 		}
-		tickets, next, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{CustomerID: []string{body.ID}, Limit: 20})
-		if err != nil {
+		past.entries = nil
+		if err := past.readDesk(p, tx, body.ID, names); err != nil {
 			return err
 		}
-		body.More = next != nil
-		previews, err := p.Desk.Previews(r.Context(), tx, tickets)
-		if err != nil {
+		if err := past.readOrders(p, tx, body.ID); err != nil {
 			return err
 		}
-		body.History = nil
-		for i := range tickets {
-			line := newRow(r, &tickets[i], previews[tickets[i].ID], names)
-			line.Status = new(statusBadge(tickets[i].Status))
-			body.History = append(body.History, historyEntry{Ticket: &line, at: tickets[i].UpdatedAt})
-		}
-		return p.readHistory(r, tx, &body)
+		return past.readCalls(p, tx, body.Phones)
 	})
 	if err != nil {
 		return err
@@ -231,105 +211,32 @@ func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 	if body.ID != r.PathValue("id") { // merged
 		return p.Redirect(w, "/customers/"+body.ID, web.Notice{})
 	}
-	if err := p.readRides(r, &body); err != nil {
+	if err := p.readRides(r, &body, past); err != nil {
 		return err
 	}
-	body.completeHistory()
+	past.page(&body)
 	body.Called, body.Avatar = displayName(&body.Customer), web.NewAvatar(displayName(&body.Customer))
 	body.Since, body.Changed = r.Time(body.CreatedAt), r.Time(body.UpdatedAt)
 	return p.Render(w, r, "customer", web.Page{Title: body.Called, At: "/customers", Body: body})
 }
 
-// Numbers of calls, and of rides of each rider, that a customer's page shows.
-const (
-	maxCalls = 10
-	maxRides = 10
-)
-
-// readRides adds the customer's riders with their rides, and the open or latest ride.
-func (p *pages) readRides(r *web.Request, body *customerPage) error {
+// readRides adds the customer's riders, the open or latest ride, and the rides of the history.
+func (p *pages) readRides(r *web.Request, body *customerPage, past *history) error {
 	if p.Fleet == nil || len(body.Emails) == 0 && len(body.Phones) == 0 {
 		return nil
 	}
-	base := "/customers/" + body.ID
+	base, entries := "/customers/"+body.ID, past.entries
 	return p.FleetDB.Read(r.Context(), func(tx *db.Tx) (err error) {
+		past.entries = slices.Clip(entries)
 		var riders []fleet.Customer
-		if riders, body.Riders, err = p.readRiders(r, tx, body.Emails, body.Phones, maxRides, base); err != nil {
+		if riders, body.Riders, err = p.readRiders(r, tx, body.Emails, body.Phones, 0, base); err != nil {
 			return err
 		}
-		body.Ride, err = p.findRide(r, tx, nil, &fleetRecords{}, riders, base, "")
-		return err
+		if body.Ride, err = p.findRide(r, tx, nil, &fleetRecords{}, riders, base, ""); err != nil {
+			return err
+		}
+		return past.readRides(p, tx, riders, base)
 	})
-}
-
-// completeHistory merges rides, orders and calls into the history, which has the tickets by
-// their last update.
-func (body *customerPage) completeHistory() {
-	list := body.History
-	for i := range body.Riders {
-		rider := &body.Riders[i]
-		if rider.Open != nil {
-			list = append(list, historyEntry{Ride: rider.Open, at: rider.Open.at})
-		}
-		for j := range rider.Rides {
-			list = append(list, historyEntry{Ride: &rider.Rides[j], at: rider.Rides[j].at})
-		}
-	}
-	for i := range body.Orders {
-		list = append(list, historyEntry{Order: &body.Orders[i], at: body.Orders[i].PlacedAt})
-	}
-	for i := range body.Calls {
-		list = append(list, historyEntry{Call: &body.Calls[i], at: startTime(body.Calls[i].Call)})
-	}
-	slices.SortStableFunc(list, func(a, b historyEntry) int { return b.at.Compare(a.at) })
-	body.History = list
-}
-
-// readHistory adds a customer's orders and calls.
-func (p *pages) readHistory(r *web.Request, tx *db.Tx, body *customerPage) error {
-	body.Orders, body.Calls = nil, nil
-	if p.Shop != nil {
-		orders, err := p.Shop.Orders(r.Context(), tx, r.OrganizationID, body.ID)
-		if err != nil {
-			return err
-		}
-		for _, o := range orders {
-			shown := order{Order: o, Placed: r.Time(o.PlacedAt), Amount: strings.TrimSpace(o.Total + " " + o.Currency)}
-			if u, err := url.Parse(o.URL); err == nil && u.Scheme == "https" && u.Host != "" {
-				shown.Shop = o.URL
-			}
-			body.Orders = append(body.Orders, shown)
-		}
-	}
-	if p.Calls == nil {
-		return nil
-	}
-	for _, phone := range body.Phones {
-		calls, err := p.Calls.List(r.Context(), tx, r.OrganizationID, call.Filter{Phone: phone})
-		if err != nil {
-			return err
-		}
-		for _, c := range calls {
-			body.Calls = append(body.Calls, newCallRow(r, c))
-		}
-	}
-	slices.SortFunc(body.Calls, func(a, b callRow) int { return strings.Compare(b.ID, a.ID) })
-	body.Calls = body.Calls[:min(len(body.Calls), maxCalls)]
-	for i := range body.Calls {
-		c := &body.Calls[i]
-		if c.TicketID == "" {
-			continue
-		}
-		t, err := p.Desk.Ticket(r.Context(), tx, r.OrganizationID, c.TicketID)
-		if problem.Of(err) == problem.NotFound {
-			continue // deleted since
-		}
-		if err != nil {
-			return err
-		}
-		c.Path = "/tickets/" + strconv.FormatInt(t.Number, 10)
-	}
-	return nil
 }
 
 func newCallRow(r *web.Request, c *call.Call) callRow {

@@ -121,7 +121,7 @@ func TestCustomerPage(t *testing.T) {
 	}
 	b := browsers[account.Agent]
 	bare := h.person(desk.NewCustomer{Emails: []string{"bare@c.example"}, ExternalID: "crm-7", Metadata: desk.MetadataUpdate{"vip": new("<yes>")}})
-	b.Page("/customers/"+bare.ID).Want("bare@c.example", "No tickets.", "crm-7", "vip", "<yes>")
+	b.Page("/customers/"+bare.ID).Want("bare@c.example", "Nothing here.", "crm-7", "vip", "<yes>")
 	other := h.SignIn(h.NewUser(h.NewOrganization("Other"), "eve@example.com", "Eve", account.Admin))
 	for _, path := range []string{"/customers/" + bare.ID, "/customers/" + bare.ID + "/edit", "/customers/" + bare.ID + "/delete", "/tickets/new?customer=" + bare.ID} {
 		other.WantRefused(other.Get(path), http.StatusNotFound)
@@ -321,9 +321,9 @@ func TestMergeCustomers(t *testing.T) {
 	b.Page(page).Want("Merge with…")
 	b.Page(page+"/merge").Want("Same name", "ana lopez", "Preview merge")
 	b.Page(page+"/merge?find=bo").Want("Search results", "Bo")
-	b.Page(page+"/merge?find=nobody").Want("No other customers found")
+	b.Page(page + "/merge?find=nobody").Want("No other customers found")
 	b.Page(page+"/merge?with="+same.ID).Want("Result", "ana@c.example", "+4915112345678", "0 tickets", "of ana lopez move to Ana Lopez")
-	b.Page(page+"/merge?with="+same.ID+"&keep=other").Want("of Ana Lopez move to ana lopez")
+	b.Page(page + "/merge?with=" + same.ID + "&keep=other").Want("of Ana Lopez move to ana lopez")
 	d, notice := b.Follow(b.Post("/customers/"+same.ID+"/merge", url.Values{"into": {ana.ID}}))
 	if d.Want("Merged customers", "+4915112345678", "Undo merge"); notice != "Customers merged. Undo" {
 		t.Errorf("got notice %q", notice)
@@ -344,4 +344,38 @@ func TestMergeCustomers(t *testing.T) {
 			t.Errorf("another organization gets %d of %s", a.Code, path)
 		}
 	}
+}
+
+// TestCustomerHistory pages through the history of a customer, and filters it by kind.
+func TestCustomerHistory(t *testing.T) {
+	h := newHarness(t)
+	b := h.SignIn(h.Agent)
+	const phone = "+14155550101"
+	var id string
+	for i := range 35 {
+		id = h.receive("sms", channel.Message{ExternalID: fmt.Sprint("SM", i), ThreadKey: phone, From: channel.Party{Phone: phone, Name: "Ana"}, Text: fmt.Sprintf("words %02d.", i)}).CustomerID
+	}
+	page := "/customers/" + id
+	d := b.Page(page)
+	text := webtest.Text(d.Root)
+	if !strings.Contains(text, "words 34.") || !strings.Contains(text, "words 05.") || strings.Contains(text, "words 04.") {
+		t.Errorf("the first page is %s", text)
+	}
+	older := ""
+	for _, n := range d.All("a") {
+		if path := webtest.Attr(n, "href"); strings.Contains(path, "before=") {
+			older = path
+		}
+	}
+	text = webtest.Text(b.Page(older).Root)
+	if !strings.Contains(text, "words 04.") || !strings.Contains(text, "words 00.") || !strings.Contains(text, "#1") || strings.Contains(text, "words 05.") {
+		t.Errorf("the second page, %s, is %s", older, text)
+	}
+	for kind, want := range map[string][2]bool{"messages": {true, false}, "tickets": {false, true}, "orders": {}, "strange": {true, false}} {
+		text := webtest.Text(b.Page(page + "?kind=" + kind).Root)
+		if got := [2]bool{strings.Contains(text, "words 34."), strings.Contains(text, "#1 ")}; got != want {
+			t.Errorf("%s: got messages and tickets %v, want %v in %s", kind, got, want, text)
+		}
+	}
+	b.Page(page + "?before=x")
 }

@@ -232,7 +232,7 @@ func TestRideInQuestion(t *testing.T) {
 	}
 }
 
-// TestRidesOfACustomer checks that a customer's page has rides among tickets, orders and calls,
+// TestRidesOfACustomer checks that a customer's page has rides among tickets, messages, orders and calls,
 // newest first, with their actions.
 func TestRidesOfACustomer(t *testing.T) {
 	g := newGarage(t)
@@ -253,11 +253,11 @@ func TestRidesOfACustomer(t *testing.T) {
 			}
 		}
 	}
-	if len(list) < 3 || list[0] != "/tickets/1" || list[1] != "/fleet/rides/"+open[at].ID || len(list) > 12 {
+	if len(list) < 4 || list[0] != "/tickets/1" || !strings.HasPrefix(list[1], "/tickets/1#m-") || list[2] != "/fleet/rides/"+open[at].ID || len(list) > 30 {
 		t.Errorf("got history %v", list)
 	}
 	base := "/customers/" + customer
-	if got := targets(d, base+"/rides/"); !slices.Contains(got, base+"/rides/"+open[at].ID+"/end") || !slices.Contains(got, base+strings.TrimPrefix(list[2], "/fleet")+"/adjust") {
+	if got := targets(d, base+"/rides/"); !slices.Contains(got, base+"/rides/"+open[at].ID+"/end") || !slices.Contains(got, base+strings.TrimPrefix(list[3], "/fleet")+"/adjust") {
 		t.Errorf("got actions %v", got)
 	}
 	d.Want("Open ride", "Active", g.vehicle(open[at].VehicleID).Code)
