@@ -16,7 +16,7 @@ import (
 
 // apiVersion is the version of the three APIs: the date of the newest entry of
 // docs/api/changes.md.
-const apiVersion = "2026-11-26"
+const apiVersion = "2026-11-27"
 
 // OpenAPI returns the OpenAPI document of an API at the addresses of c: of the helpdesk, the
 // fleet or the sandbox. It opens no database.

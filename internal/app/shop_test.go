@@ -350,6 +350,27 @@ func TestShop(t *testing.T) {
 		t.Errorf("the mails are %+v, want one with the data to Acme's administrator", letters)
 	}
 
+	// A second record of hers is merged into the first, and a third one was for a while.
+	for i, record := range []string{"second.record", "third.record"} {
+		if err := r.DB.Write(t.Context(), func(tx *db.Tx) error {
+			c, err := r.Desk.CreateCustomerTx(t.Context(), tx, acme, desk.NewCustomer{Name: record, Emails: []string{record + "@client.example"}})
+			if err != nil {
+				return err
+			}
+			if _, err = r.Desk.MergeCustomersTx(t.Context(), tx, acme, c.ID, find(acme)); err != nil || i == 0 {
+				return err
+			}
+			if _, err = r.Desk.UnmergeCustomerTx(t.Context(), tx, acme, c.ID); err != nil {
+				return err
+			}
+			return r.Desk.DeleteCustomerTx(t.Context(), tx, acme, c.ID)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	needles = append(needles, "second.record")
+	r.idle()
+
 	// The merchant requests her redaction.
 	forget := map[string]any{"shop_id": 1, "shop_domain": acmeShop, "customer": customer, "orders_to_redact": []any{json.Number("820982911946154508")}}
 	r.notify(privacy, string(channel.PrivacyRedactCustomer), otherShop, sharedSecret, forget, 401, "")

@@ -224,3 +224,40 @@ func TestNothingStaysOfAFailure(t *testing.T) {
 		t.Errorf("after %v there are %d orders, want none", err, n)
 	}
 }
+
+// TestMovedCustomer: records of a merged customer move to the survivor, and return without the
+// survivor's own and later ones.
+func TestMovedCustomer(t *testing.T) {
+	f := open(t)
+	o := at("acme", "")
+	order := func(id, email string) string {
+		r, _ := f.intake(o, channel.Record{Customer: channel.Party{Email: email}, Order: &channel.Order{ExternalID: id, Number: id, Status: "paid"}, UpdatedAt: noon})
+		return r.CustomerID
+	}
+	ana, bo := order("1", "ana@c.example"), order("2", "bo@c.example")
+	orders := func(id string) (numbers string) {
+		t.Helper()
+		list, err := f.Orders(t.Context(), f.db, "acme", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list {
+			numbers += o.Number
+		}
+		return numbers
+	}
+	f.write(func(ctx context.Context, tx *db.Tx) error { return f.MoveCustomerTx(ctx, tx, "acme", ana, bo, nil) })
+	if got := orders(bo); len(got) != 2 || orders(ana) != "" {
+		t.Errorf("merged: got orders %q and %q", got, orders(ana))
+	}
+	order("3", "bo@c.example")
+	f.write(func(ctx context.Context, tx *db.Tx) error {
+		return f.MoveCustomerTx(ctx, tx, "acme", bo, ana, []string{ana})
+	})
+	if got := orders(bo); len(got) != 2 || orders(ana) != "1" {
+		t.Errorf("undone: got orders %q and %q", got, orders(ana))
+	}
+	if n := f.count("SELECT count(*) FROM shop_orders WHERE home_customer_id IS NOT NULL"); n != 0 {
+		t.Errorf("%d orders still have a home", n)
+	}
+}
