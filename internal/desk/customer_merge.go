@@ -151,7 +151,7 @@ func (s *Service) PreviewCustomerMerge(ctx context.Context, q db.Querier, organi
 	if err := q.QueryRow(ctx, "SELECT count(*) FROM tickets WHERE customer_id = $1", id).Scan(&m.Tickets); err != nil {
 		return CustomerMerge{}, fmt.Errorf("count tickets: %w", err)
 	}
-	to.take(from)
+	to.fillFrom(from)
 	m.Result = to.Customer
 	for _, list := range []struct {
 		to    *[]string
@@ -185,9 +185,9 @@ func mergePair(found map[string]*mergeRecord, id, into string) (from, to *mergeR
 	return from, to, nil
 }
 
-// take fills the empty fields of the survivor from a merged customer, whose taken are set. Set fields
+// fillFrom fills the empty fields of the survivor from a merged customer, whose taken are set. Set fields
 // of the survivor stay, and so does the value of each key of its metadata.
-func (to *mergeRecord) take(from *mergeRecord) {
+func (to *mergeRecord) fillFrom(from *mergeRecord) {
 	from.taken = takenFields{}
 	if to.Name == "" {
 		to.Name, from.taken.Name = from.Name, from.Name
@@ -266,7 +266,7 @@ func (s *Service) MergeCustomersTx(ctx context.Context, tx *db.Tx, organizationI
 		return Customer{}, err
 	}
 	beforeFrom, beforeTo := from.customerRecord, to.customerRecord
-	to.take(from)
+	to.fillFrom(from)
 	if from.taken.ExternalID != "" {
 		from.ExternalID = "" // it is unique
 	}
@@ -347,7 +347,7 @@ func (s *Service) UnmergeCustomerTx(ctx context.Context, tx *db.Tx, organization
 	beforeC := c.customerRecord
 	beforeC.Emails, beforeC.Phones, beforeC.Identities = []string{}, []string{}, []Identity{}
 	into := c.intoID
-	tree.giveBack(points)
+	tree.clearTaken(points)
 	c.intoID, c.taken = "", takenFields{}
 	c.with = withIDs(c.with, tree.up[1:])
 	// The survivors first: the external id is unique.
@@ -512,9 +512,9 @@ func lockCustomerTree(ctx context.Context, tx *db.Tx, organizationID, id string)
 	}
 }
 
-// giveBack removes from the survivors the fields that they took from the customer, and the
+// clearTaken removes from the survivors the fields that they took from the customer, and the
 // preferred addresses and numbers among the returned keys.
-func (f *customerTree) giveBack(keys []string) {
+func (f *customerTree) clearTaken(keys []string) {
 	c := f.records[f.up[0]]
 	taken := c.taken
 	for _, id := range f.up[1:] {

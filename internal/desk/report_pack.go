@@ -43,7 +43,7 @@ func (s *Service) PackReports(ctx context.Context) error {
 	for _, of := range []struct {
 		organizations []string
 		which         string
-	}{{deleted, "AND gone"}, {organizations, ""}} {
+	}{{deleted, "AND number IN (SELECT number FROM report_changes WHERE organization_id = $1 AND gone)"}, {organizations, ""}} {
 		for _, id := range of.organizations {
 			for more := true; more; {
 				if more, err = s.packReport(ctx, id, of.which); err != nil {

@@ -15,9 +15,8 @@ UPDATE report_changes SET gone = TRUE WHERE NOT EXISTS (
 	SELECT 1 FROM tickets t WHERE t.organization_id = report_changes.organization_id AND t.number = report_changes.number);
 CREATE INDEX report_changes_gone ON report_changes (organization_id) WHERE gone;
 -- [sqlite]
-DROP TRIGGER tickets_unreported;
-CREATE TRIGGER tickets_unreported AFTER DELETE ON tickets BEGIN
-	DELETE FROM ticket_reopenings WHERE organization_id = OLD.organization_id AND number = OLD.number;
+-- Beside the row of tickets_unreported.
+CREATE TRIGGER tickets_gone AFTER DELETE ON tickets BEGIN
 	INSERT INTO report_changes (organization_id, id, number, gone) VALUES (OLD.organization_id, lower(hex(randomblob(16))), OLD.number, TRUE);
 END;
 -- [postgres]
