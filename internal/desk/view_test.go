@@ -142,7 +142,7 @@ func TestWrongViews(t *testing.T) {
 		{desk.NewView{Name: " "}, "name must not be empty"},
 		{desk.NewView{Name: strings.Repeat("n", 81)}, "name must have at most 80"},
 		{desk.NewView{Name: "a\nb"}, "name must not contain control characters"},
-		{desk.NewView{Name: "A", Query: "status:opne lock"}, "query has a fault: status:opne: status is one of"},
+		{desk.NewView{Name: "A", Query: "status:opne lock"}, "query has a fault: no such status: opne; did you mean open?"},
 		{desk.NewView{Name: "A", Query: "assignee:heidi@b.example"}, "no member has this e-mail address"},
 		{desk.NewView{Name: "A", Query: strings.Repeat("q", 401)}, "query must have at most 400"},
 		{desk.NewView{Name: "A", Sort: keyset.Sort{Field: "subject"}}, "sort must be one of"},
