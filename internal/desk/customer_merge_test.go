@@ -256,7 +256,7 @@ func TestRedactMergedCustomers(t *testing.T) {
 		if err := f.desk.Redact(t.Context(), orgA, id); err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range strings.Split(f.people(), "\n") {
+		for line := range strings.SplitSeq(f.people(), "\n") {
 			if strings.Contains(line, "ana@") || strings.Contains(line, "Ana") || strings.Contains(line, number) || strings.Contains(line, "merged_into") {
 				t.Errorf("left: %s", line)
 			}

@@ -340,11 +340,12 @@ func ignoredFilters(faults []string) string {
 	if len(faults) == 0 {
 		return ""
 	}
-	text := "Ignored in this search:"
+	var text strings.Builder
+	text.WriteString("Ignored in this search:")
 	for _, fault := range faults {
-		text += " " + sentence(fault)
+		text.WriteString(" " + sentence(fault))
 	}
-	return text
+	return text.String()
 }
 
 // sentence ends a fault of a search.
