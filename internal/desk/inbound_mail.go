@@ -208,11 +208,11 @@ func (s *Service) analyzeMail(ctx context.Context, tx *db.Tx, in *InboundEvent, 
 
 // resolveAddress returns the agent with a mail address, and whether it is a channel
 // address of the organization.
-func (s *Service) resolveAddress(ctx context.Context, tx *db.Tx, organizationID, address string) (agent event.Person, isAgent, own bool, err error) {
-	if agent, isAgent, err = s.directory.AgentByEmail(ctx, tx, organizationID, address); err != nil {
+func (s *Service) resolveAddress(ctx context.Context, q db.Querier, organizationID, address string) (agent event.Person, isAgent, own bool, err error) {
+	if agent, isAgent, err = s.directory.AgentByEmail(ctx, q, organizationID, address); err != nil {
 		return agent, false, false, fmt.Errorf("look up agent: %w", err)
 	}
-	own, err = s.isOwnAddress(ctx, tx, organizationID, address)
+	own, err = s.isOwnAddress(ctx, q, organizationID, address)
 	return agent, isAgent, own, err
 }
 

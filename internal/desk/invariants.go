@@ -43,6 +43,7 @@ func Invariants(postgres bool, eventsSince time.Time) []db.Invariant {
 				UNION ALL SELECT organization_id || ' ' || number FROM tickets GROUP BY organization_id, number HAVING count(*) > 1`},
 		{Name: "tickets have their event", Table: "tickets",
 			Broken: `SELECT t.id FROM tickets t WHERE t.created_at >= $1
+				AND NOT EXISTS (SELECT 1 FROM import_records r WHERE r.record_id = t.id)
 				AND NOT EXISTS (SELECT 1 FROM events e WHERE e.ticket_id = t.id AND (e.name = 'ticket.created' OR e.members LIKE '%ticket.created:%'))`, Args: []any{eventsSince.UnixMicro()}},
 		{Name: "attachments are in messages", Table: "attachments",
 			Broken: "SELECT a.id FROM attachments a LEFT JOIN messages m ON m.ticket_id = a.ticket_id AND m.id = a.message_id WHERE m.id IS NULL AND NOT EXISTS (SELECT 1 FROM pending_replies p WHERE p.ticket_id = a.ticket_id AND p.message_id = a.message_id)"},
@@ -62,6 +63,10 @@ func Invariants(postgres bool, eventsSince time.Time) []db.Invariant {
 		{Name: "followers and notices belong to tickets of their organization", Table: "notices",
 			Broken: `SELECT n.id FROM notices n LEFT JOIN tickets t ON t.id = n.ticket_id AND t.organization_id = n.organization_id WHERE t.id IS NULL
 				UNION ALL SELECT f.ticket_id || ' ' || f.user_id FROM ticket_followers f LEFT JOIN tickets t ON t.id = f.ticket_id AND t.organization_id = f.organization_id WHERE t.id IS NULL`},
+		{Name: "imported records belong to imports of their organization", Table: "import_records",
+			Broken: `SELECT r.record_id FROM import_records r LEFT JOIN imports i ON i.id = r.import_id AND i.organization_id = r.organization_id WHERE i.id IS NULL`},
+		{Name: "imports belong to organizations", Table: "imports",
+			Broken: "SELECT i.id FROM imports i LEFT JOIN organizations o ON o.id = i.organization_id WHERE o.id IS NULL"},
 		{Name: "tags belong to tickets", Table: "ticket_tags",
 			Broken: "SELECT g.ticket_id FROM ticket_tags g LEFT JOIN tickets t ON t.id = g.ticket_id AND t.number = g.number WHERE t.id IS NULL"},
 		{Name: "tickets are searchable, or about to be", Table: "tickets",

@@ -3,6 +3,7 @@ package desk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -184,6 +185,7 @@ type ticketFinder struct {
 	sort         keyset.Sort
 	words        *wordQuery // of query.Text; nil if it is empty
 	first, last  int64      // bounds of the numbers, from created_at; inclusive
+	unordered    bool       // numbers and times of creation differ in their order
 	value        int64      // of the cursor: see candidate
 	tie          any        // of the cursor: a number or an id
 	want         int
@@ -206,6 +208,9 @@ func (f *ticketFinder) prepare(s *Service) (some bool, err error) {
 		return false, err
 	}
 	if f.query.CustomerID, err = survivorIDs(f.ctx, f.q, f.organization, f.query.CustomerID); err != nil {
+		return false, err
+	}
+	if err := f.readOrder(); err != nil {
 		return false, err
 	}
 	if err := f.readCursor(); err != nil {
@@ -274,7 +279,23 @@ func (f *ticketFinder) isNarrow() bool {
 
 // byNumber reports whether the list is in the order of the numbers.
 func (f *ticketFinder) byNumber() bool {
-	return f.sort.Field == ByCreatedAt || f.sort.Field == ByNumber
+	return f.sort.Field == ByCreatedAt && !f.unordered || f.sort.Field == ByNumber
+}
+
+// byTime reports whether the list is in the order of the times of creation, which is not that of
+// the numbers.
+func (f *ticketFinder) byTime() bool { return f.sort.Field == ByCreatedAt && f.unordered }
+
+// readOrder reads whether imported tickets are out of order, if the list depends on it.
+func (f *ticketFinder) readOrder() error {
+	if !f.byNumber() && f.query.CreatedAt.Whole() {
+		return nil
+	}
+	err := f.q.QueryRow(f.ctx, "SELECT unordered FROM ticket_numbers WHERE organization_id = $1", f.organization).Scan(&f.unordered)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil
+	}
+	return err
 }
 
 // entryCost is the cost of testing an entry of the walked index, in entries that are tested
@@ -301,6 +322,11 @@ func (f *ticketFinder) cursorAfter(c *candidate) *keyset.Cursor {
 		return &keyset.Cursor{Value: strconv.FormatInt(c.value, 10), ID: c.id}
 	case ByPriority:
 		return &keyset.Cursor{Value: string(Priorities[c.value]), ID: strconv.FormatInt(c.tie, 10)}
+	case ByCreatedAt:
+		if f.unordered {
+			return &keyset.Cursor{Value: strconv.FormatInt(c.value, 10), ID: strconv.FormatInt(c.tie, 10)}
+		}
+		fallthrough
 	default:
 		return &keyset.Cursor{Value: strconv.FormatInt(c.value, 10)}
 	}
@@ -336,7 +362,7 @@ func (f *ticketFinder) bounds() (bool, error) {
 		}
 	}
 	r := f.query.CreatedAt
-	if r.Whole() {
+	if r.Whole() || f.unordered {
 		return f.first <= f.last, nil
 	}
 	first, last := r.Micros()
@@ -354,7 +380,7 @@ func (f *ticketFinder) bounds() (bool, error) {
 
 // indexWalk is a scan of an index in the order of the list.
 type indexWalk struct {
-	key       string // the column that orders the entries: number, updated_at or due_at
+	key       string // the column that orders the entries: number, created_at, updated_at or due_at
 	rank      int64  // of the priority, if the list is sorted by it
 	low, high int64  // bounds of the key; inclusive
 	within    bool   // the position of the cursor is in the scan
@@ -384,9 +410,14 @@ func (f *ticketFinder) walks() []indexWalk {
 			slices.Reverse(list)
 		}
 		return list
-	default:
-		return []indexWalk{{key: ByNumber, low: f.first, high: f.last}}
+	case ByCreatedAt:
+		if f.unordered {
+			w := indexWalk{key: ByCreatedAt, within: f.query.After != nil}
+			w.low, w.high = f.query.CreatedAt.Micros()
+			return []indexWalk{w}
+		}
 	}
+	return []indexWalk{{key: ByNumber, low: f.first, high: f.last}}
 }
 
 // walk continues the scans by at most about limit entries' worth of work, and removes the scanned
@@ -399,7 +430,7 @@ func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error
 		if err != nil {
 			return false, err
 		}
-		err = f.read(func(st *keyset.Statement) string { return "tickets t WHERE " + f.indexRange(st, w) }, w.order(f.sort), &w)
+		err = f.read(func(st *keyset.Statement) string { return "tickets t WHERE " + f.indexRange(st, w) }, f.order(&w), &w)
 		switch {
 		case err != nil || f.untested:
 			return false, err
@@ -420,7 +451,7 @@ func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error
 func (f *ticketFinder) shorten(w *indexWalk, limit int) (n int, rest indexWalk, err error) {
 	st := f.newStatement()
 	st.Addf("SELECT count(*), coalesce(min(k), 0), coalesce(max(k), 0) FROM (SELECT t.%s AS k FROM tickets t WHERE %s ORDER BY %s LIMIT %d) AS e",
-		w.key, f.indexRange(st, *w), w.order(f.sort), limit+1)
+		w.key, f.indexRange(st, *w), f.order(w), limit+1)
 	var low, high int64
 	if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&n, &low, &high); err != nil || n <= limit {
 		return n, rest, err
@@ -436,12 +467,12 @@ func (f *ticketFinder) shorten(w *indexWalk, limit int) (n int, rest indexWalk, 
 }
 
 // order returns the order of the list within the scan.
-func (w *indexWalk) order(s keyset.Sort) string {
-	order, _ := s.SQL()
+func (f *ticketFinder) order(w *indexWalk) string {
+	order, _ := f.sort.SQL()
 	switch {
-	case w.key != ByNumber:
+	case w.key == ByUpdatedAt || w.key == ByDueAt:
 		return fmt.Sprintf("t.%s %s, t.id %[2]s", w.key, order)
-	case s.Field == ByPriority:
+	case f.sort.Field == ByPriority || w.key == ByNumber && f.unordered:
 		return "t.number " + order
 	default:
 		return fmt.Sprintf("t.created_at %s, t.number %[1]s", order)
@@ -458,17 +489,18 @@ func (f *ticketFinder) indexRange(st *keyset.Statement, w indexWalk) string {
 		if w.within {
 			w.low, w.high = f.fromCursor(w, f.tie.(int64))
 		}
-	case w.key == ByNumber:
+	case w.key == ByNumber && !f.unordered:
 		return f.createdRange(st, w.low, w.high)
 	case w.key == ByDueAt:
 		where += " AND t.due_at IS NOT NULL"
-	case len(f.query.Status) == 1 && f.query.Status[0] != StatusClosed:
+	case w.key == ByUpdatedAt && len(f.query.Status) == 1 && f.query.Status[0] != StatusClosed:
 		where += " AND t.status <> 'closed' AND t.status = '" + string(f.query.Status[0]) + "'"
 	}
 	if w.key != ByNumber && w.within {
 		_, later := f.sort.SQL()
 		w.low, w.high = f.fromCursor(w, f.value)
-		where += fmt.Sprintf(" AND (t.%s, t.id) %s (%s, %s)", w.key, later, st.Arg(f.value), st.Arg(f.tie))
+		_, tie := f.sortKey()
+		where += fmt.Sprintf(" AND (t.%s, %s) %s (%s, %s)", w.key, tie, later, st.Arg(f.value), st.Arg(f.tie))
 	}
 	return fmt.Sprintf("%s AND t.%s >= %s AND t.%[2]s <= %[4]s", where, w.key, st.Arg(w.low), st.Arg(w.high))
 }
@@ -558,7 +590,12 @@ func (f *ticketFinder) filterSets() (sets []filterSet) {
 		entries = id // the others lack updated_at
 	}
 	if !q.CreatedAt.Whole() {
-		add(entries, func(st *keyset.Statement) string { return "tickets t WHERE " + f.createdRange(st, f.first, f.last) })
+		add(entries, func(st *keyset.Statement) string {
+			if f.unordered {
+				return tickets + "t." + f.createdAt(st)
+			}
+			return "tickets t WHERE " + f.createdRange(st, f.first, f.last)
+		})
 	}
 	if len(q.Priority) > 0 {
 		add(entries, func(st *keyset.Statement) string {
@@ -687,9 +724,12 @@ func (f *ticketFinder) sortKey() (value, tie string) {
 		return "t.due_at", "t.id"
 	case ByPriority:
 		return priorityRank, "t.number"
-	default:
-		return "t.number", "t.number"
+	case ByCreatedAt:
+		if f.unordered {
+			return "t.created_at", "t.number"
+		}
 	}
+	return "t.number", "t.number"
 }
 
 // read adds the matching tickets t of a table with a condition, in order, up to the page size. w is the walk, if it is
@@ -774,6 +814,9 @@ func (f *ticketFinder) predicate(st *keyset.Statement, entry bool) string {
 	} else if !q.UpdatedAt.Whole() {
 		addf("t.%s", f.updatedAt(st))
 	}
+	if f.unordered && !q.CreatedAt.Whole() {
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.%s)", f.createdAt(st))
+	}
 	if len(q.ExternalID) > 0 {
 		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.external_id = ANY(%s))", st.Arg(q.ExternalID))
 	}
@@ -814,6 +857,12 @@ func (f *ticketFinder) updatedAt(st *keyset.Statement) string {
 	return fmt.Sprintf("updated_at BETWEEN %s AND %s", st.Arg(first), st.Arg(last))
 }
 
+// createdAt writes the condition on created_at, where numbers do not have its order.
+func (f *ticketFinder) createdAt(st *keyset.Statement) string {
+	first, last := f.query.CreatedAt.Micros()
+	return fmt.Sprintf("created_at BETWEEN %s AND %s", st.Arg(first), st.Arg(last))
+}
+
 // readCursor reads the position of the cursor.
 func (f *ticketFinder) readCursor() error {
 	p := f.query.After
@@ -834,8 +883,22 @@ func (f *ticketFinder) readCursor() error {
 		return err
 	}
 	f.value, f.tie = n, n
-	if f.sort.Field == ByUpdatedAt || f.sort.Field == ByDueAt {
+	switch {
+	case f.sort.Field == ByUpdatedAt || f.sort.Field == ByDueAt:
 		f.tie = p.ID
+	case f.byTime() && p.ID == "": // from before the tickets were out of order
+		err := f.q.QueryRow(f.ctx, "SELECT created_at FROM tickets WHERE organization_id = $1 AND number = $2", f.organization, n).Scan(&f.value)
+		if errors.Is(err, db.ErrNoRows) {
+			return keyset.ErrCursor
+		}
+		return err
+	case f.byTime():
+		f.tie, err = (&keyset.Cursor{Value: p.ID}).Integer()
+		return err
+	case f.sort.Field == ByCreatedAt && p.ID != "": // the ticket out of order is gone
+		n, err = (&keyset.Cursor{Value: p.ID}).Integer()
+		f.value, f.tie = n, n
+		return err
 	}
 	return nil
 }

@@ -54,7 +54,8 @@ func hasTicket(ctx context.Context, tx *db.Tx, organizationID, ticketID string) 
 }
 
 // Unread returns the tickets that are unread for a member, by id: never read, or
-// with a customer's message or a delivery failure since.
+// with a customer's message or a delivery failure since. An imported ticket is not,
+// until there is one.
 func (s *Service) Unread(ctx context.Context, q db.Querier, userID string, tickets []Ticket) (map[string]bool, error) {
 	unread := make(map[string]bool, len(tickets))
 	if len(tickets) == 0 {
@@ -64,7 +65,7 @@ func (s *Service) Unread(ctx context.Context, q db.Querier, userID string, ticke
 	heard := make(map[string]int64, len(tickets))
 	for i := range tickets {
 		t := &tickets[i]
-		ids[i], unread[t.ID], heard[t.ID] = t.ID, true, t.heardAt.UnixMicro()
+		ids[i], unread[t.ID], heard[t.ID] = t.ID, t.heardAt.UnixMicro() != heardNever, t.heardAt.UnixMicro()
 	}
 	rows, err := q.Query(ctx, "SELECT ticket_id, read_at FROM ticket_reads WHERE ticket_id = ANY($1) AND user_id = $2", ids, userID)
 	if err != nil {
