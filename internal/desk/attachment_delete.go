@@ -70,6 +70,11 @@ func (s *Service) deleteUnusedBlobs(ctx context.Context, tx *db.Tx, keys []strin
 	return s.queue.EnqueueTx(ctx, tx, queue.New{Kind: blobDeletionKind, Payload: payload})
 }
 
+// DeleteUnusedFilesTx deletes files after the commit, unless something else uses them.
+func (s *Service) DeleteUnusedFilesTx(ctx context.Context, tx *db.Tx, keys ...string) error {
+	return s.deleteUnusedBlobs(ctx, tx, keys)
+}
+
 // runBlobDeletion deletes the unused blobs of a job. A message that is being
 // received with an identical file at this moment would lose it and show it as
 // missing.
@@ -81,7 +86,7 @@ func (s *Service) runBlobDeletion(ctx context.Context, j *queue.Job) error {
 	for _, key := range keys {
 		var used bool
 		if err := s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM attachments WHERE blob_key = $1)
-			OR EXISTS (SELECT 1 FROM letter_pictures WHERE blob_key = $1)`, key).Scan(&used); err != nil {
+			OR EXISTS (SELECT 1 FROM letter_pictures WHERE blob_key = $1) OR EXISTS (SELECT 1 FROM imports WHERE file_key = $1)`, key).Scan(&used); err != nil {
 			return fmt.Errorf("check use of file: %w", err)
 		}
 		if used {
