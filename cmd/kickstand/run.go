@@ -37,6 +37,7 @@ type commands struct {
 	Key     keyCmd     `cmd:"" help:"API keys of the helpdesk and the fleet."`
 	Fleet   fleetCmd   `cmd:"" help:"An organization's vehicles, rides and customers: seed, import, export."`
 	SLA     slaCmd     `cmd:"" name:"sla" help:"SLA targets."`
+	Import  importCmd  `cmd:"" help:"Import the history of another helpdesk: mbox, CSV, Zendesk."`
 	Inbound inboundCmd `cmd:"" help:"Inbound events: list, show, route, replay."`
 	Webhook webhookCmd `cmd:"" help:"Webhooks and their deliveries: list, show, replay, enable, disable."`
 	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Serve a server's API as tools to an assistant, over standard input and output."`

@@ -41,6 +41,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/importer"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/mail"
@@ -151,6 +152,7 @@ type App struct {
 	Billing     *billing.Service
 	Connections *connection.Service
 	Desk        *desk.Service
+	Imports     *importer.Service
 	Webhooks    *webhook.Service
 	Calls       *call.Service
 	Shop        *shop.Service
@@ -540,6 +542,10 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		Dispatcher: sender, Mailer: out.outbox, CopyMAC: sender.VerifyCopyHeader, Box: a.box, Quotas: a.Quotas, Audit: a.Audit, Logger: a.log,
 		Changed: func(organizationID, ticketID string) { a.live.PublishCoalesced(organizationID, "ticket:"+ticketID) },
 		Noticed: func(organizationID, userID string) { a.live.PublishCoalesced(organizationID, "notices:"+userID) },
+	})
+	a.Imports = importer.Open(importer.Config{
+		DB: a.DB, Desk: a.Desk, Blob: a.blobs, Queue: a.queue, Audit: a.Audit, Public: netguard.NewTransport(netguard.Guard{}),
+		Changed: func(organizationID string) { a.live.PublishCoalesced(organizationID, "imports") }, Logger: a.log,
 	})
 	sender.RegisterWorkers(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{

@@ -12,6 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/importer"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/ops"
 	"github.com/kickstand-dev/kickstand/internal/queue"
@@ -23,7 +24,7 @@ import (
 // helpdeskFiles returns the columns of the helpdesk that refer to stored files.
 func helpdeskFiles() []db.FileColumn {
 	var list []db.FileColumn
-	for _, of := range [][]db.FileColumn{desk.FileColumns, inbound.FileColumns, shop.FileColumns} {
+	for _, of := range [][]db.FileColumn{desk.FileColumns, inbound.FileColumns, shop.FileColumns, importer.FileColumns} {
 		list = append(list, of...)
 	}
 	return list

@@ -101,6 +101,7 @@ type Service struct {
 	public  http.RoundTripper
 	changed func(organizationID string)
 	log     *slog.Logger
+	batch   int // tickets of a transaction
 }
 
 // jobKind is the queue's kind of jobs that run an import of an uploaded file, or undo one.
@@ -108,7 +109,10 @@ const jobKind = "import"
 
 // Open returns the service and registers its worker with the queue.
 func Open(c Config) *Service {
-	s := &Service{db: c.DB, desk: c.Desk, blob: c.Blob, queue: c.Queue, audit: c.Audit, public: c.Public, changed: c.Changed, log: c.Logger}
+	s := &Service{db: c.DB, desk: c.Desk, blob: c.Blob, queue: c.Queue, audit: c.Audit, public: c.Public, changed: c.Changed, log: c.Logger, batch: ticketsAtOnce}
+	if c.DB.Postgres() {
+		s.batch = 1
+	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -209,7 +209,7 @@ func (m *mboxReader) Ticket(ctx context.Context, i int, r *Report) (Ticket, erro
 	}
 	if t.Customer.Email == "" && t.Customer.Name == "" {
 		place := m.threads[i][0]
-		r.Addf(fmt.Sprintf("%s, byte %d", m.names[place.file], place.offset), "nobody but your own addresses takes part in the thread %q", clip(first.Subject, 80))
+		r.Addf(fmt.Sprintf("%s, byte %d", m.names[place.file], place.offset), "no customer takes part in the thread %q: there are no senders or recipients beside your own addresses", clip(first.Subject, 80))
 		return Ticket{}, ErrSkipped
 	}
 	return t, nil

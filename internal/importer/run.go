@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
 // New describes an import to run.
@@ -108,7 +110,7 @@ type work struct {
 	authors  map[string]bool // agents, by address or name: whether they are unknown
 }
 
-// ticketsAtOnce bounds the tickets of a transaction on SQLite. On PostgreSQL it is one: a
+// ticketsAtOnce is the number of tickets of a transaction on SQLite. On PostgreSQL it is one: a
 // transaction that has taken a ticket's number must not wait for the customers of the next.
 const ticketsAtOnce = 20
 
@@ -143,7 +145,9 @@ func (w *work) begin(ctx context.Context, digest string, total int, index *Repor
 			before, err := db.One(ctx, tx, scanRun, "SELECT "+runColumns+` FROM imports WHERE organization_id = $1 AND source = $2 AND digest = $3
 				AND NOT dry AND file_key IS NULL AND state IN ('running', 'failed') AND total = $4 ORDER BY id DESC LIMIT 1`, mine.OrganizationID, mine.Source, digest, int64(total))
 			if err == nil {
-				w.run = before
+				if slices.Equal(before.options.Ours, mine.options.Ours) && before.options.Status == mine.options.Status && before.options.From == mine.options.From {
+					w.run = before
+				}
 			} else if !errors.Is(err, db.ErrNoRows) {
 				return fmt.Errorf("look for an earlier run: %w", err)
 			}
@@ -171,10 +175,7 @@ func (w *work) begin(ctx context.Context, digest string, total int, index *Repor
 
 // tickets writes the tickets from the run's position on.
 func (w *work) tickets(ctx context.Context) error {
-	most := ticketsAtOnce
-	if w.s.db.Postgres() {
-		most = 1
-	}
+	most := w.s.batch
 	for w.run.Position < w.run.Total {
 		next := w.run // after the batch
 		next.Problems = append([]Problem{}, w.run.Problems...)
@@ -196,7 +197,18 @@ func (w *work) tickets(ctx context.Context) error {
 			batch = append(batch, t)
 		}
 		next.Problems, next.Counts.Problems = report.Problems, report.Count
-		if err := w.write(ctx, next, batch); err != nil {
+		err := w.write(ctx, next, batch)
+		if isRefusal(err) && most > 1 {
+			most = 1 // find the ticket
+			continue
+		}
+		if isRefusal(err) {
+			report.Addf("ticket "+cmp.Or(batch[0].ExternalID, batch[0].ID), "%v", err)
+			next.Counts.Skipped++
+			next.Problems, next.Counts.Problems = report.Problems, report.Count
+			err = w.write(ctx, next, nil)
+		}
+		if err != nil {
 			return err
 		}
 		w.report("tickets", w.run.Position, w.run.Total)
@@ -204,11 +216,21 @@ func (w *work) tickets(ctx context.Context) error {
 	return nil
 }
 
+// isRefusal reports whether err refuses one ticket.
+func isRefusal(err error) bool { return err != nil && problem.Of(err) == problem.Invalid }
+
+// maxText bounds the text of a message, in bytes.
+const maxText = 2 << 20
+
 // prepare looks at the authors of a ticket and stores the files that are not there yet.
 func (w *work) prepare(ctx context.Context, t *Ticket, next *Run, r *Report) error {
 	var ids []string
 	for i := range t.Messages {
 		m := &t.Messages[i]
+		if len(m.Text) > maxText || len(m.HTML) > maxText {
+			r.Addf("ticket "+cmp.Or(t.ExternalID, t.ID), "a message is cut after %d MB", maxText>>20)
+			m.Text, m.Stripped, m.HTML = safehtml.Clip(m.Text, maxText), "", ""
+		}
 		if m.Agent {
 			if err := w.noteAuthor(ctx, m, next); err != nil {
 				return err

@@ -134,14 +134,23 @@ const maxFile = 50 << 20
 // errTooLarge reports a file above the limit.
 var errTooLarge = fmt.Errorf("the file is larger than %d MB", maxFile>>20)
 
-// openLocal opens a file in a folder, which the name does not leave. Error: [fs.ErrNotExist].
+// errNoFile reports a missing file.
+var errNoFile = errors.New("the file is not in the folder beside the source")
+
+// openLocal opens a file in a folder, which the name does not leave. Error: errNoFile.
 func openLocal(folder, name string) (io.ReadCloser, error) {
 	root, err := os.OpenRoot(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoFile
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
 	f, err := root.Open(filepath.FromSlash(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoFile
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +158,7 @@ func openLocal(folder, name string) (io.ReadCloser, error) {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = fs.ErrNotExist
+		err = errNoFile
 	case info.Size() > maxFile:
 		err = errTooLarge
 	}

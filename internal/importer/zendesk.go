@@ -2,13 +2,13 @@ package importer
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"mime"
 	"net/http"
@@ -165,7 +165,12 @@ func (z *zendeskReader) indexFile(ctx context.Context, file int, r *Report) erro
 	name := z.names[file]
 	dec := json.NewDecoder(in)
 	x := &zendeskIndex{z: z, file: file, name: name, dec: dec, report: r, ticket: ticketOfFile(name)}
-	err := x.values()
+	var err error
+	if ending := strings.ToLower(filepath.Ext(name)); ending == ".jsonl" || ending == ".ndjson" {
+		err = x.lines(in)
+	} else {
+		err = x.values()
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -221,6 +226,41 @@ func (x *zendeskIndex) values() error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+}
+
+// lines reads a record per line. A broken line is reported, and the next one read.
+func (x *zendeskIndex) lines(in *bufio.Reader) error {
+	for offset := int64(0); ; {
+		line, length, err := readLine(in, maxRecord)
+		where := fmt.Sprintf("%s, byte %d", x.name, offset)
+		switch {
+		case length > maxRecord:
+			x.report.Addf(where, "the record is larger than %d MB", maxRecord>>20)
+		case len(bytes.TrimSpace(line)) > 0:
+			x.add("", bytes.TrimRight(line, "\r\n"), offset)
+		}
+		offset += length
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readLine reads a line, and returns at most about max bytes of it with its length.
+func readLine(in *bufio.Reader, max int64) (line []byte, length int64, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		length += int64(len(part))
+		if length <= max {
+			line = append(line, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, length, err
 		}
 	}
 }
@@ -524,7 +564,7 @@ func (z *zendeskReader) opener(a *zendeskAttachment) Opener {
 // fetch fetches a file from a public address.
 func (z *zendeskReader) fetch(ctx context.Context, address string) (io.ReadCloser, error) {
 	if z.client == nil {
-		return nil, fmt.Errorf("the file is not in the folder %s: %w", attachmentFolder, fs.ErrNotExist)
+		return nil, errNoFile
 	}
 	if _, err := netguard.CheckURL(address, false); err != nil {
 		return nil, fmt.Errorf("content_url: %w", err)
@@ -551,4 +591,3 @@ func (z *zendeskReader) fetch(ctx context.Context, address string) (io.ReadClose
 func contentTypeOf(name string) string {
 	return cmp.Or(mime.TypeByExtension(strings.ToLower(path.Ext(name))), "application/octet-stream")
 }
-
