@@ -77,6 +77,9 @@ func (r *Run) Stalled(at time.Time) bool {
 	return r.State == Running && at.Sub(r.UpdatedAt) > 2*time.Minute
 }
 
+// Uploaded reports whether the server has the source, so that the run can start or continue.
+func (r *Run) Uploaded() bool { return r.fileKey != "" }
+
 // Config has the parts of a [Service].
 type Config struct {
 	DB    *db.DB

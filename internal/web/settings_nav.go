@@ -26,6 +26,7 @@ func SettingsViews(r *Request, path string) []NavItem {
 			NavItem{Path: "/settings/inbound", Label: "Inbound events"},
 			NavItem{Path: "/settings/webhooks", Label: "Webhooks"},
 			NavItem{Path: "/settings/keys", Label: "API keys"},
+			NavItem{Path: "/settings/import", Label: "Import"},
 			NavItem{Path: "/settings/audit", Label: "Audit log"},
 		)
 	}

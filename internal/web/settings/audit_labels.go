@@ -8,7 +8,7 @@ var groupTexts = [][2]string{
 	{"passkey", "Passkeys"}, {"totp", "Authenticator apps"}, {"user", "Users"}, {"member", "Members"}, {"invitation", "Invitations"},
 	{"organization", "Organization"}, {"quota", "Quotas"}, {"api_key", "API keys"}, {"webhook", "Webhooks"}, {"channel", "Channels"}, {"inbound_event", "Inbound events"},
 	{"sla_policy", "Service levels"}, {"macro", "Macros"}, {"ticket", "Tickets"}, {"customer", "Customers"}, {"view", "Views"}, {"privacy_request", "Privacy requests"},
-	{"records", "Exports and imports"}, {"tool", "MCP clients"}, {"settings", "Fleet settings"}, {"subaccount", "Subaccounts"}, {"pricing", "Pricing"}, {"zone", "Zones"},
+	{"import", "Imports of history"}, {"records", "Exports and imports"}, {"tool", "MCP clients"}, {"settings", "Fleet settings"}, {"subaccount", "Subaccounts"}, {"pricing", "Pricing"}, {"zone", "Zones"},
 	{"vehicle", "Vehicles"}, {"ride", "Rides"}, {"fleet", "Fleet"}, {"sandbox", "Sandbox"}, {"audit", "Audit log"},
 }
 
@@ -40,6 +40,7 @@ var actions = [][2]string{
 	{"customer.deleted", "Customer deleted"}, {"customer.redacted", "Customer redacted"}, {"customer.merged", "Customer merged"}, {"customer.unmerged", "Merge of customers undone"}, {"customer.blocked", "Rider blocked"}, {"customer.unblocked", "Rider unblocked"}, {"customer.anonymized", "Rider anonymized"},
 	{"view.created", "Shared view created"}, {"view.updated", "Shared view changed"}, {"view.deleted", "Shared view deleted"},
 	{"privacy_request.received", "Privacy request received"}, {"privacy_request.completed", "Privacy request completed"}, {"privacy_request.archive_fetched", "Privacy archive downloaded"},
+	{"import.started", "Import of history started"}, {"import.finished", "Import of history finished"}, {"import.undone", "Import of history undone"},
 	{"records.exported", "Records exported"}, {"records.imported", "Records imported"}, {"tool.called", "Tool called by an MCP client"},
 	{"settings.updated", "Fleet settings changed"}, {"subaccount.created", "Subaccount created"}, {"subaccount.updated", "Subaccount changed"},
 	{"pricing.created", "Pricing created"}, {"pricing.updated", "Pricing changed"}, {"zone.created", "Zone created"}, {"zone.updated", "Zone changed"}, {"zone.deleted", "Zone deleted"},

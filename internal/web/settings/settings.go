@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/importer"
 	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
@@ -29,6 +30,7 @@ type Config struct {
 	Factors  *factor.Service
 	Billing  *billing.Service
 	Desk     *desk.Service
+	Imports  *importer.Service
 	DB       *db.DB
 	Keys     *apikey.Service
 	Webhooks *webhook.Service
@@ -82,6 +84,10 @@ func Register(s *web.Site, c Config) {
 	p.Handle(macrosPath+"/new", web.Route{Get: p.editMacro, Post: p.saveMacro, Routine: true})
 	p.Handle(macrosPath+"/{id}", web.Route{Get: p.editMacro, Post: p.saveMacro, Routine: true})
 	p.Handle(macrosPath+"/{id}/delete", web.Route{Get: p.confirmDeleteMacro, Post: p.deleteMacro, Routine: true})
+
+	p.Handle(importPath, web.Route{Get: p.imports, Post: p.uploadImport, Admin: true, Routine: true})
+	p.Handle(importPath+"/{id}", web.Route{Get: p.showImport, Post: p.startImport, Admin: true, Routine: true})
+	p.Handle(importPath+"/{id}/undo", web.Route{Get: p.confirmUndoImport, Post: p.undoImport, Admin: true})
 
 	p.Handle(auditPath, web.Route{Get: p.audit, Admin: true})
 	p.Handle(verifyPath, web.Route{Post: p.verify, Admin: true, Routine: true})

@@ -12,10 +12,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
+	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/importer"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/quota/quotatest"
@@ -54,8 +56,14 @@ func newHarness(t *testing.T, change ...func(*account.Config)) *harness {
 	h.hooks = webhook.Open(webhook.Config{DB: h.DB, Queue: jobs, Events: events, Box: seal.New(seal.NewKey()), Mailer: h.Harness, BaseURL: webtest.BaseURL, Logger: h.Log})
 	h.fleetLog = audittest.Fleet(h.fleet, true)
 	h.quotas = quotatest.Open(h.DB, jobs, nil)
+	files, err := blob.Open("file:"+t.TempDir(), blob.Credentials{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.queue = jobs
+	h.imports = importer.Open(importer.Config{DB: h.DB, Desk: h.desk, Blob: files, Queue: jobs, Audit: h.Audit})
 	settings.Register(h.Site, settings.Config{
-		Accounts: h.Accounts, Factors: h.Factors, Billing: h.Billing, Desk: h.desk, DB: h.DB, Keys: h.keys, Webhooks: h.hooks, Quotas: h.quotas, Logs: []*audit.Log{h.Audit, h.fleetLog},
+		Accounts: h.Accounts, Factors: h.Factors, Billing: h.Billing, Desk: h.desk, Imports: h.imports, DB: h.DB, Keys: h.keys, Webhooks: h.hooks, Quotas: h.quotas, Logs: []*audit.Log{h.Audit, h.fleetLog},
 		Exports: []string{webtest.BaseURL + "/api/v1/settings/audit-log"},
 	})
 	return h
@@ -64,6 +72,8 @@ func newHarness(t *testing.T, change ...func(*account.Config)) *harness {
 type harness struct {
 	*webtest.Harness
 	desk     *desk.Service
+	imports  *importer.Service
+	queue    *queue.Queue
 	keys     *apikey.Service
 	hooks    *webhook.Service
 	quotas   *quota.Service
