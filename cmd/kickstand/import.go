@@ -57,9 +57,10 @@ func (c *importOf) run(ctx context.Context, e *env, source, path string, o impor
 		}
 		return e.print(r, func(w io.Writer) {
 			printRun(w, &r)
-			if r.Dry {
+			switch {
+			case r.Dry:
 				fmt.Fprintln(w, "Nothing was written. Run the command without --dry-run to import.")
-			} else {
+			case r.Counts.Tickets+r.Counts.Messages+r.Counts.Notes > 0:
 				fmt.Fprintf(w, "To delete what it wrote: kickstand import undo %s --org %s\n", r.ID, c.Org)
 			}
 		})

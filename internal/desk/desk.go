@@ -89,7 +89,8 @@
 //
 // # Lists and searches
 //
-// Lists go by indexes in the order of ticket numbers, which is that of creation. A
+// Lists go by indexes in the order of ticket numbers, which is that of creation, unless an import
+// has brought older tickets: then lists by time go by the times. A
 // search matches tickets that have all its words in one message, or in the subject and the
 // facts together: tags, the external id, names of files, and the customer's name, addresses and
 // phone numbers. Case and accents do not matter; quoted words match in that order; the last word
@@ -113,6 +114,12 @@
 // [Service.Report] counts tickets over time from facts that are packed per 2,048 tickets in the
 // background, and from the rows of the tickets that triggers of the database have noted as changed
 // since. It is complete up to the snapshot that it reads.
+//
+// # Imports
+//
+// [Service.ImportTicketTx] writes a ticket of another helpdesk with its history and its times. It is
+// silent: no events, notices, clocks or unread marks. The ids of the source are stored with the
+// records, so that nothing is written twice, and [Service.UndoImportTx] knows what to delete.
 //
 // # Service levels
 //
