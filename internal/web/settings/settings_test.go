@@ -157,7 +157,7 @@ func TestViews(t *testing.T) {
 		user account.User
 		want int
 		sees bool
-	}{{h.Admin, 14, true}, {h.Agent, 8, false}} {
+	}{{h.Admin, 15, true}, {h.Agent, 8, false}} {
 		paths, present := views(tt.user)
 		if len(paths) != tt.want || slices.Contains(paths, "/settings/keys") != tt.sees || present != "Sessions" {
 			t.Errorf("%s: got %q, at %q", tt.user.Role, paths, present)
