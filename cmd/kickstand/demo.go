@@ -35,13 +35,19 @@ const (
 	demoReceiver = "http://127.0.0.1:8090/" // address of `kickstand listen`
 )
 
-type demoCmd struct{}
+type demoCmd struct {
+	Still bool `help:"Let nobody write or answer while the demo runs."`
+}
 
 func (*demoCmd) Help() string {
-	return `Creates ./kickstand-demo again at every start: an organization with an admin,
-connected channels, a few tickets, vehicles with 90 days of rides, and a webhook
+	return `Creates ./kickstand-demo again at every start: an organization with an admin and
+three agents, connected channels, 200 tickets and rides of 90 days, and a webhook
 to the address of "kickstand listen". "kickstand trigger" finds the demo in the
-working directory.`
+working directory.
+
+Nothing leaves this machine: a stand-in takes the place of each provider. It
+shows what would have been sent, and reports it as delivered. Mail is shown on
+the page of the mailbox. Now and then a customer writes, and an agent answers.`
 }
 
 // demoFile is the part of the demo's configuration file, written for trigger and listen,
@@ -52,7 +58,7 @@ type demoFile struct {
 }
 
 // Run serves the demo until ctx ends.
-func (*demoCmd) Run(ctx context.Context, e *env) error {
+func (d *demoCmd) Run(ctx context.Context, e *env) error {
 	folder, err := filepath.Abs(demoFolder)
 	if err != nil {
 		return err
@@ -62,6 +68,12 @@ func (*demoCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
+	providers := e.newProviders()
+	if err := providers.serve(ctx); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	e.SMSAPIURL, e.VoiceAPIURL, e.ChatAPIURL = providers.url, providers.url, providers.url
+	e.BusinessMessagingAPIURL, e.SocialMessengerAPIURL = providers.url, providers.url
 	set, err := e.settings()
 	if err != nil {
 		return err
@@ -84,9 +96,15 @@ func (*demoCmd) Run(ctx context.Context, e *env) error {
 		if err := os.WriteFile(filepath.Join(folder, "kickstand.toml"), text, 0o600); err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
-		shown, err := createDemo(ctx, a, data)
+		providers.report = func(ctx context.Context, channel string, t *triggerCmd, event string) error {
+			return data.post(ctx, a.BaseURL, channel, event, t, nil)
+		}
+		shown, company, err := createDemo(ctx, a, data)
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
+		}
+		if !d.Still {
+			go company.live(ctx, a, data, shown.Organization, e.logger())
 		}
 		return e.print(shown, shown.print)
 	})
@@ -131,26 +149,22 @@ type shownDemo struct {
 }
 
 // createDemo creates the organization with its records and API keys.
-func createDemo(ctx context.Context, a *app.App, data demoData) (shownDemo, error) {
-	organization, err := fillDemo(ctx, a, data)
+func createDemo(ctx context.Context, a *app.App, data demoData) (shownDemo, *demoCompany, error) {
+	organization, company, fleetKeys, err := fillDemo(ctx, a, data)
 	if err != nil {
-		return shownDemo{}, err
+		return shownDemo{}, nil, err
 	}
 	_, key, err := a.Keys.Create(ctx, apikey.New{
 		OrganizationID: organization, Service: apikey.Helpdesk, Environment: apikey.Live, Name: "Demo",
 		Permissions: apikey.Permissions{Level: apikey.Admin},
 	})
 	if err != nil {
-		return shownDemo{}, err
-	}
-	fleetKeys, err := fillFleets(ctx, a, organization)
-	if err != nil {
-		return shownDemo{}, err
+		return shownDemo{}, nil, err
 	}
 	return shownDemo{
 		a.BaseURL, demoAdmin, data.password, organization, key.Reveal(), fleetKeys[apikey.Live], fleetKeys[apikey.Test],
 		a.BaseURL + "/dev/mailbox", a.BaseURL + "/api/docs", a.BaseURL + "/docs/fleet", data.folder,
-	}, nil
+	}, company, nil
 }
 
 func (d shownDemo) print(w io.Writer) {
@@ -250,24 +264,20 @@ type demoMessage struct {
 
 // demoMessages returns messages for every channel.
 func demoMessages() []demoMessage {
-	letter := func(to, from, name, subject, text string) []byte {
-		return fmt.Appendf(nil, "From: %s <%s>\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMessage-ID: <%s@client.example>\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n%s\r\n",
-			name, from, to, subject, time.Now().Format(time.RFC1123Z), randomHex(12), text)
-	}
 	return []demoMessage{
 		{channel: "sms", from: "+14155550171", text: "Hi, scooter B-0417 beeps but does not start. I am at Market Street."},
 		{channel: "sms", from: "+14155550172", text: "I was charged twice for my ride this morning."},
 		{channel: "sms", from: "+14155550171", text: "Update: it works now, thanks!"},
-		{channel: "email-raw", mail: letter(demoMailbox, "ana@client.example", "Ana Client", "Invoice for October",
-			"Hello,\r\n\r\ncould you send me the invoice for October again?\r\n\r\nAna")},
-		{channel: "email-raw", mail: letter(demoMailbox, "jo@client.example", "Jo Rider", "Parking zone at the station",
-			"Is it allowed to end a ride in front of the station? The app says no.\r\n\r\nJo")},
-		{channel: "email-form", mail: letter(demoFormBox, "kim@client.example", "Kim Rider", "Helmet box",
-			"The helmet box of scooter B-0112 is jammed.\r\n\r\nKim")},
-		{channel: "email-parse", mail: letter(demoParseBox, "lee@client.example", "Lee Ortiz", "Cargo bikes",
-			"Do you rent cargo bikes for a weekend?\r\n\r\nLee")},
-		{channel: "email-json", mail: letter(demoJSONBox, "max@client.example", "Max Weber", "Two accounts",
-			"Please delete my second account.\r\n\r\nMax")},
+		{channel: "email-raw", mail: demoLetter(demoMailbox, "ana@client.example", "Ana Client", "Invoice for October",
+			"Hello,\n\ncould you send me the invoice for October again?\n\nAna")},
+		{channel: "email-raw", mail: demoLetter(demoMailbox, "jo@client.example", "Jo Rider", "Parking zone at the station",
+			"Is it allowed to end a ride in front of the station? The app says no.\n\nJo")},
+		{channel: "email-form", mail: demoLetter(demoFormBox, "kim@client.example", "Kim Rider", "Helmet box",
+			"The helmet box of scooter B-0112 is jammed.\n\nKim")},
+		{channel: "email-parse", mail: demoLetter(demoParseBox, "lee@client.example", "Lee Ortiz", "Cargo bikes",
+			"Do you rent cargo bikes for a weekend?\n\nLee")},
+		{channel: "email-json", mail: demoLetter(demoJSONBox, "max@client.example", "Max Weber", "Two accounts",
+			"Please delete my second account.\n\nMax")},
 		{channel: "business-messaging", text: "The bike at the river stays locked after I paid."},
 		{channel: "social-messenger", text: "Are you open on Sunday?"},
 		{channel: "chat", text: "Two scooters in front of our office need new batteries."},
@@ -287,48 +297,44 @@ type demoData struct {
 	password     string            // of the admin
 }
 
-// fillDemo creates the organization, posts its first messages by signed requests of the
-// providers, and returns the organization's id.
-func fillDemo(ctx context.Context, a *app.App, f demoData) (organization string, err error) {
+// fillDemo creates the organization with its fleets, members, channels and tickets. The newest
+// tickets come by signed requests of the providers.
+func fillDemo(ctx context.Context, a *app.App, f demoData) (organization string, c *demoCompany, fleetKeys map[apikey.Environment]string, err error) {
 	o, err := a.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: demoOrg, Plan: account.Business})
 	if err != nil {
-		return "", err
+		return "", nil, nil, err
 	}
-	if _, err := a.Accounts.CreateUser(ctx, account.NewUser{
-		Email: demoAdmin, Password: f.password, Name: "Robin Demo", Organization: o.Slug, Role: account.Admin,
-	}); err != nil {
-		return "", err
+	if fleetKeys, err = fillFleets(ctx, a, o.ID); err != nil {
+		return "", nil, nil, err
 	}
-	for _, n := range demoConnections {
-		n.OrganizationID, n.ByOperator = o.ID, true
-		if n.Channel == "email-parse" {
-			n.Secrets = []string{f.secrets[n.Channel]} // a key cannot be invented
-		}
-		if _, _, err := a.Connections.Connect(ctx, n); err != nil {
-			return "", fmt.Errorf("connect %s: %w", n.Channel, err)
-		}
+	c = new(demoCompany)
+	if c.Location, err = time.LoadLocation("Europe/Berlin"); err != nil {
+		return "", nil, nil, err
 	}
-	channels := make(map[string]trigger)
-	for _, c := range triggers() {
-		channels[c.name] = c
+	if _, err := a.Accounts.SetTimeZone(ctx, o.ID, c.Location.String()); err != nil {
+		return "", nil, nil, err
+	}
+	if err := c.readFleet(ctx, a.Fleet, o.ID); err != nil {
+		return "", nil, nil, err
+	}
+	if err := c.createMembers(ctx, a, o, f.password); err != nil {
+		return "", nil, nil, err
+	}
+	if err := c.connectDemo(ctx, a, f, o.ID); err != nil {
+		return "", nil, nil, err
+	}
+	if err := c.fillDesk(ctx, a, o); err != nil {
+		return "", nil, nil, err
 	}
 	for _, w := range demoMessages() {
-		c := channels[w.channel]
-		// Signed for the public base URL, which may not be reachable from here.
-		s := triggerRequest{ctx: ctx, base: a.BaseURL, secret: f.secrets[w.channel], event: firstNonEmpty(w.event, c.events[0]), file: w.mail}
-		req, err := c.request(&triggerCmd{From: w.from, Text: w.text}, s)
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", w.channel, err)
-		}
-		req.URL.Scheme, req.Host, req.URL.Host = "http", req.URL.Host, f.here
-		if err := sendExpectingOK(req); err != nil {
-			return "", err
+		if err := f.post(ctx, a.BaseURL, w.channel, w.event, &triggerCmd{From: w.from, Text: w.text}, w.mail); err != nil {
+			return "", nil, nil, err
 		}
 	}
 	// Last, so that the tickets above have no deliveries to a receiver that does not run
 	// yet.
 	_, err = a.Webhooks.Create(ctx, o.ID, webhook.New{URL: demoReceiver, Events: []string{"*"}, Secret: &f.listenSecret})
-	return o.ID, err
+	return o.ID, c, fleetKeys, err
 }
 
 // fillFleets seeds both fleets of the organization, and returns an API key for each.

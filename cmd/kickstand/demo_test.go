@@ -24,7 +24,7 @@ func TestSecondDemo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{"demo", "--listen=127.0.0.1:0"}, noEnvironment, nil, t.Output(), t.Output())
+		ended <- run(ctx, []string{"demo", "--still", "--listen=127.0.0.1:0"}, noEnvironment, nil, t.Output(), t.Output())
 	}()
 	var file demoFile
 	for range poll(t, 30*time.Second) {
@@ -111,7 +111,7 @@ func startDemo(t *testing.T) *demoServer {
 	out, printed := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := run(ctx, []string{"demo", "--listen=127.0.0.1:0", "--json"}, noEnvironment, nil, printed, t.Output())
+		err := run(ctx, []string{"demo", "--still", "--listen=127.0.0.1:0", "--json"}, noEnvironment, nil, printed, t.Output())
 		printed.CloseWithError(err)
 		ended <- err
 	}()

@@ -20,6 +20,7 @@ import (
 type triggerCmd struct {
 	Channel string `arg:"" placeholder:"CHANNEL" help:"One of the channels above."`
 	From    string `placeholder:"ADDRESS" help:"Sender: a number, a mail address or the channel's id of a person; for payments the subscription."`
+	Name    string `placeholder:"NAME" help:"Sender's name on business messaging (default: Ana Client)."`
 	To      string `placeholder:"ADDRESS" help:"Recipient: one of the organization's numbers, mail addresses or ids; for payments the organization's id."`
 	Text    string `placeholder:"TEXT" help:"Text of the message; for payments the plan, pro or business."`
 	File    string `placeholder:"FILE" help:"For mail: a message file (.eml) to send unchanged; - reads standard input."`

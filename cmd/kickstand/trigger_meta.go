@@ -65,7 +65,7 @@ func (t *triggerCmd) business(s triggerRequest) (*http.Request, error) {
 			kind, content = "reaction", map[string]any{"message_id": about, "emoji": "👍"}
 		}
 		who["type"], who[kind] = kind, content
-		contact := map[string]any{"profile": map[string]any{"name": "Ana Client"}}
+		contact := map[string]any{"profile": map[string]any{"name": firstNonEmpty(t.Name, "Ana Client")}}
 		if number, ok := who["from"]; ok {
 			contact["wa_id"] = number
 		} else {

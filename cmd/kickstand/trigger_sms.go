@@ -15,8 +15,12 @@ func smsTrigger() trigger {
 	}
 }
 
+// sms builds an SMS, or the receipt of one with the provider's id --text.
 func (t *triggerCmd) sms(s triggerRequest) (*http.Request, error) {
 	sid := "SM" + randomHex(16)
+	if s.event == "delivered" || s.event == "failed" {
+		sid = firstNonEmpty(t.Text, sid)
+	}
 	form := url.Values{
 		"MessageSid": {sid}, "SmsSid": {sid}, "AccountSid": {"AC" + strings.Repeat("0", 32)},
 		"From": {firstNonEmpty(t.From, demoCaller)}, "To": {firstNonEmpty(t.To, demoNumber)},

@@ -19,7 +19,7 @@ import (
 
 // Import is the import that writes records.
 type Import struct {
-	ID             string
+	ID             string // empty: it leaves no trace, and cannot be continued or undone
 	OrganizationID string
 	Source         string // the kind of helpdesk, within which ids of records are unique
 }
@@ -47,6 +47,11 @@ type ImportedTicket struct {
 	UpdatedAt  time.Time // zero: the last message's
 	ResolvedAt time.Time // zero for a resolved ticket: UpdatedAt
 	Messages   []ImportedMessage
+	// Channel is the channel by which it came, and ConnectionID the connection. Empty: email for a
+	// customer with an address, else api, and no connection.
+	Channel, ConnectionID string
+	// SLA measures an answered or resolved ticket by the present policy of its priority.
+	SLA bool
 	// Joins means that the ticket may be a part of one that exists: messages with the ids of mails
 	// in its messages decide.
 	Joins bool
@@ -119,6 +124,7 @@ type importer struct {
 	tx   *db.Tx
 	of   Import
 	done ImportCounts
+	ours bool // the ticket came by a connection, and answers left by it
 	// authors are the customers of the ticket, by id at the source or address.
 	authors map[string]customerRef
 }
@@ -131,7 +137,7 @@ type importer struct {
 // Nothing leaves: there are no events, no mail, no notices and no SLA clocks, and the messages do not
 // count for the day's quota; the files count. Error: the quota of storage, as the transaction ends.
 func (s *Service) ImportTicketTx(ctx context.Context, tx *db.Tx, of Import, t ImportedTicket) (ImportCounts, error) {
-	w := &importer{s: s, tx: tx, of: of, authors: make(map[string]customerRef)}
+	w := &importer{s: s, tx: tx, of: of, ours: t.ConnectionID != "", authors: make(map[string]customerRef)}
 	if err := tx.Lock(ctx, "desk/import/"+of.OrganizationID); err != nil {
 		return ImportCounts{}, err
 	}
@@ -173,8 +179,11 @@ func (w *importer) record(ctx context.Context, kind, externalID string) (id stri
 	return id, true, nil
 }
 
-// insertRecord records that the import wrote a record.
+// insertRecord records that the import wrote a record, unless the import has no id.
 func (w *importer) insertRecord(ctx context.Context, kind, externalID, id string, incomplete bool) error {
+	if w.of.ID == "" {
+		return nil
+	}
 	if err := w.tx.Queue(ctx, `INSERT INTO import_records (organization_id, source, kind, external_id, import_id, record_id, incomplete)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, w.of.OrganizationID, w.of.Source, kind, boundedKey(externalID), w.of.ID, id, incomplete); err != nil {
 		return fmt.Errorf("write imported record: %w", err)
@@ -242,6 +251,7 @@ func (w *importer) create(ctx context.Context, in *ImportedTicket) error {
 	if k.Email != "" {
 		t.Channel = channelEmail
 	}
+	t.Channel = cmp.Or(in.Channel, t.Channel)
 	if err := w.setTimes(&t, in); err != nil {
 		return err
 	}
@@ -258,8 +268,10 @@ func (w *importer) create(ctx context.Context, in *ImportedTicket) error {
 		return err
 	}
 	p := threadRef{ticket: t, conversationID: newID(), customerID: k.ID}
-	c := Conversation{ID: p.conversationID, TicketID: t.ID, Channel: t.Channel, CustomerID: k.ID, CreatedAt: t.CreatedAt}
-	if len(in.Messages) > 0 {
+	c := Conversation{ID: p.conversationID, TicketID: t.ID, ConnectionID: in.ConnectionID, Channel: t.Channel, CustomerID: k.ID, CreatedAt: t.CreatedAt}
+	if t.Channel != channelEmail {
+		c.ThreadKey = threadValue(k.Phone)
+	} else if len(in.Messages) > 0 {
 		c.ThreadKey = boundedKey(in.Messages[0].MessageID)
 	}
 	if err := insertConversation(ctx, w.tx, &c); err != nil {
@@ -272,6 +284,11 @@ func (w *importer) create(ctx context.Context, in *ImportedTicket) error {
 	}
 	if err := w.insertTicket(ctx, &p.ticket); err != nil {
 		return err
+	}
+	if in.SLA {
+		if err := w.measure(ctx, &p.ticket); err != nil {
+			return err
+		}
 	}
 	if len(in.Messages) == 0 {
 		if err := w.s.enqueueTicketIndexing(ctx, w.tx, &p.ticket); err != nil {
@@ -385,6 +402,42 @@ func (w *importer) insertTicket(ctx context.Context, t *Ticket) error {
 	// One resolved long ago stays resolved, so that an answer still joins it.
 	if t.Status == StatusResolved && t.ResolvedAt.Add(w.s.closeAfter).After(w.tx.Now) {
 		return w.s.enqueueClose(ctx, w.tx, t)
+	}
+	return nil
+}
+
+// measure stores the targets of an imported ticket that were met or breached at the source, by the
+// present policy of its priority. Targets that are still open have no clock.
+func (w *importer) measure(ctx context.Context, t *Ticket) error {
+	var id string
+	err := w.tx.QueryRow(ctx, "SELECT id FROM sla_policies WHERE organization_id = $1 AND priority = $2 AND replaced_at IS NULL",
+		t.OrganizationID, string(t.Priority)).Scan(&id)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("find SLA policy: %w", err)
+	}
+	p, err := w.s.slaPolicy(ctx, w.tx, id)
+	if err != nil {
+		return err
+	}
+	met := map[Metric]time.Time{FirstResponse: t.FirstRespondedAt, Resolution: t.ResolvedAt}
+	for _, metric := range []Metric{FirstResponse, Resolution} {
+		if met[metric].IsZero() || p.minutes(metric) == 0 {
+			continue
+		}
+		c := clock{Metric: metric, PolicyID: p.id, Minutes: p.minutes(metric), MetAt: met[metric].UnixMicro()}
+		c.start(t.CreatedAt.UnixMicro(), p)
+		due := c.DueAt
+		c.stop(c.MetAt, p)
+		if c.DueAt = due; c.MetAt > due {
+			c.BreachedAt = due
+		}
+		t.clocks = append(t.clocks, c)
+	}
+	if err := w.tx.Queue(ctx, "UPDATE tickets SET sla = $2 WHERE id = $1", t.ID, t.clocksJSON()); err != nil {
+		return fmt.Errorf("write SLA clocks: %w", err)
 	}
 	return nil
 }
@@ -597,7 +650,7 @@ func (w *importer) setAuthor(ctx context.Context, m *Message, in *ImportedMessag
 		}
 	}
 	if m.Kind == KindReply {
-		m.Delivery.State, m.Details.SentElsewhere, m.SentAt = channel.ReceiptSent, true, in.At
+		m.Delivery.State, m.Details.SentElsewhere, m.SentAt = channel.ReceiptSent, !w.ours, in.At
 	}
 	return nil
 }

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestDemoSends: a reply to the newest ticket of each channel goes to the stand-in of its provider,
+// and is delivered or at least sent; a reply by mail is in the mailbox.
+func TestDemoSends(t *testing.T) {
+	t.Chdir(t.TempDir())
+	demo := startDemo(t)
+	call := func(method, path string, body any) (data json.RawMessage) {
+		t.Helper()
+		var in io.Reader
+		if body != nil {
+			b, err := json.Marshal(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in = bytes.NewReader(b)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), method, demo.URL+"/api/v1"+path, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+demo.LiveKey)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode >= 300 {
+			t.Fatalf("%s %s: %s, %v\n%s", method, path, resp.Status, err, b)
+		}
+		var answer struct {
+			Data json.RawMessage `json:"data"`
+		}
+		if err := json.Unmarshal(b, &answer); err != nil {
+			t.Fatal(err)
+		}
+		if answer.Data == nil {
+			return b
+		}
+		return answer.Data
+	}
+	for channel, want := range map[string]string{
+		"sms": "delivered", "voice": "delivered", "chat": "sent", "business_messaging": "read", "social_messenger": "read", "email": "sent",
+	} {
+		t.Run(channel, func(t *testing.T) {
+			var tickets []struct {
+				ID     string `json:"id"`
+				Number int64  `json:"number"`
+			}
+			if err := json.Unmarshal(call(http.MethodGet, "/tickets?limit=1&channel="+url.QueryEscape(channel), nil), &tickets); err != nil || len(tickets) == 0 {
+				t.Fatalf("tickets: %v, %v", tickets, err)
+			}
+			text := "We are on our way, " + channel
+			var sent struct {
+				ID string `json:"id"`
+			}
+			if err := json.Unmarshal(call(http.MethodPost, "/tickets/"+tickets[0].ID+"/messages", map[string]any{"text": text}), &sent); err != nil || sent.ID == "" {
+				t.Fatalf("message: %+v, %v", sent, err)
+			}
+			state := ""
+			for range poll(t, 20*time.Second) {
+				var m struct {
+					Delivery struct {
+						State string `json:"state"`
+					} `json:"delivery"`
+				}
+				if err := json.Unmarshal(call(http.MethodGet, "/messages/"+sent.ID, nil), &m); err != nil {
+					t.Fatal(err)
+				}
+				if state = m.Delivery.State; state == want {
+					break
+				}
+			}
+			if state != want {
+				t.Errorf("the message is %q, want %q", state, want)
+			}
+		})
+	}
+	resp, err := http.Get(demo.URL + "/dev/mailbox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if page, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(page), "Re: ") {
+		t.Errorf("the mailbox shows no reply (%v)", err)
+	}
+}
