@@ -85,8 +85,10 @@ func (p *demoProviders) accept(m demoSent) {
 func (p *demoProviders) receipt(ctx context.Context, m demoSent, t triggerCmd, events ...string) {
 	ctx = context.WithoutCancel(ctx)
 	go func() {
+		ticker := time.NewTicker(demoReceiptDelay)
+		defer ticker.Stop()
 		for _, event := range events {
-			time.Sleep(demoReceiptDelay)
+			<-ticker.C
 			if err := p.report(ctx, m.Channel, &t, event); err != nil {
 				p.log.Warn("the demo's provider could not report a delivery", "channel", m.Channel, "error", err)
 				return
@@ -161,7 +163,7 @@ func (p *demoProviders) sendVoiceSMS(w http.ResponseWriter, r *http.Request) {
 	m := demoSent{ID: strconv.FormatInt(id, 10), Channel: "voice", To: call.To[0], Text: call.Text}
 	p.accept(m)
 	respondJSON(w, http.StatusOK, map[string]any{"id": id, "message_status": "pending", "direction": "outbound", "to_numbers": call.To, "text": call.Text})
-	p.receipt(r.Context(), m, triggerCmd{From: demoTelephone, To: m.To, Text: m.ID}, "sms-delivered")
+	p.receipt(r.Context(), m, triggerCmd{From: m.To, To: demoTelephone, Text: m.ID}, "sms-delivered")
 }
 
 func (p *demoProviders) postChat(w http.ResponseWriter, r *http.Request) {

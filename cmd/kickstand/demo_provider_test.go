@@ -67,11 +67,15 @@ func TestDemoSends(t *testing.T) {
 			var sent struct {
 				ID string `json:"id"`
 			}
-			if err := json.Unmarshal(call(http.MethodPost, "/tickets/"+tickets[0].ID+"/messages", map[string]any{"text": text}), &sent); err != nil || sent.ID == "" {
+			if err := json.Unmarshal(call(http.MethodPost, "/tickets/"+tickets[0].ID+"/messages", map[string]any{"kind": "reply", "text": text}), &sent); err != nil || sent.ID == "" {
 				t.Fatalf("message: %+v, %v", sent, err)
 			}
-			state := ""
+			state, asked := "", time.Time{}
 			for range poll(t, 20*time.Second) {
+				if time.Since(asked) < 200*time.Millisecond { // the key's rate limit
+					continue
+				}
+				asked = time.Now()
 				var m struct {
 					Delivery struct {
 						State string `json:"state"`

@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/demo"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/importer"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -144,22 +145,21 @@ func (c *demoCompany) fillDesk(ctx context.Context, a *app.App, o account.Organi
 			return err
 		}
 	}
-	tickets := demo.Tickets(c.Company, a.DB.Now(), demoTickets)
-	return a.DB.Write(ctx, func(tx *db.Tx) error {
+	err := a.DB.Write(ctx, func(tx *db.Tx) error {
 		for _, m := range demo.Macros {
 			m.OrganizationID = o.ID
 			if _, err := a.Desk.CreateMacroTx(ctx, tx, m); err != nil {
 				return fmt.Errorf("macro %s: %w", m.Name, err)
 			}
 		}
-		of := desk.Import{OrganizationID: o.ID, Source: "demo"}
-		for i := range tickets {
-			if _, err := a.Desk.ImportTicketTx(ctx, tx, of, tickets[i]); err != nil {
-				return err
-			}
-		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	history := demo.History(demo.Tickets(c.Company, a.DB.Now(), demoTickets))
+	_, err = a.Imports.RunReader(ctx, importer.New{OrganizationID: o.ID, Source: "demo", Name: "The last 90 days"}, history, nil)
+	return err
 }
 
 // connectDemo connects the channels.

@@ -44,7 +44,7 @@ var layers = [][]string{
 	},
 	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/account/factor", "internal/billing", "internal/gbfs", "internal/remoteimage", "internal/search"},
 	4: {"internal/web/chart", "internal/web/mapview", "internal/rpc", "internal/importer", "internal/inbound", "internal/outbound", "internal/web", "internal/rest"},
-	5: {"internal/ops", "internal/rest/*", "internal/mcp", "internal/web/*", "internal/app/doctor"},
+	5: {"internal/demo", "internal/ops", "internal/rest/*", "internal/mcp", "internal/web/*", "internal/app/doctor"},
 	6: {"internal/app"},
 	7: {"cmd/kickstand", "bench", "e2e", "clients/conformance", "internal/archtest", "internal/sim"},
 }

@@ -89,7 +89,11 @@ var processClock = map[string][]string{
 		"internal/queue.runner.run",
 	},
 	"a stand-in for a provider or a receiver, which has a clock of its own": {
+		"cmd/kickstand.demoLetter",
 		"cmd/kickstand.demoMessages",
+		"cmd/kickstand.demoProviders.accept",
+		"cmd/kickstand.demoProviders.postChat",
+		"cmd/kickstand.env.newProviders",
 		"cmd/kickstand.listenCmd.check",
 		"cmd/kickstand.triggerCmd.business",
 		"cmd/kickstand.triggerCmd.chat",

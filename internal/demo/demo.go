@@ -4,6 +4,7 @@
 package demo
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/importer"
 )
 
 // Person is a customer or an agent.
@@ -266,6 +268,22 @@ func opening(text string) string {
 	}
 	return strings.Join(words, " ")
 }
+
+// History is an [importer.Reader] of tickets.
+type History []desk.ImportedTicket
+
+// Index implements [importer.Reader].
+func (h History) Index(context.Context, *importer.Report) (digest string, tickets int, err error) {
+	return "demo", len(h), nil
+}
+
+// Ticket implements [importer.Reader].
+func (h History) Ticket(_ context.Context, i int, _ *importer.Report) (importer.Ticket, error) {
+	return importer.Ticket{ImportedTicket: h[i]}, nil
+}
+
+// Close implements [importer.Reader].
+func (History) Close() error { return nil }
 
 // Letter is what a customer writes now.
 type Letter struct {

@@ -19,7 +19,7 @@ import (
 
 // Import is the import that writes records.
 type Import struct {
-	ID             string // empty: it leaves no trace, and cannot be continued or undone
+	ID             string
 	OrganizationID string
 	Source         string // the kind of helpdesk, within which ids of records are unique
 }
@@ -179,11 +179,8 @@ func (w *importer) record(ctx context.Context, kind, externalID string) (id stri
 	return id, true, nil
 }
 
-// insertRecord records that the import wrote a record, unless the import has no id.
+// insertRecord records that the import wrote a record.
 func (w *importer) insertRecord(ctx context.Context, kind, externalID, id string, incomplete bool) error {
-	if w.of.ID == "" {
-		return nil
-	}
 	if err := w.tx.Queue(ctx, `INSERT INTO import_records (organization_id, source, kind, external_id, import_id, record_id, incomplete)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, w.of.OrganizationID, w.of.Source, kind, boundedKey(externalID), w.of.ID, id, incomplete); err != nil {
 		return fmt.Errorf("write imported record: %w", err)

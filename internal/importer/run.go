@@ -61,14 +61,28 @@ func (s *Service) Run(ctx context.Context, n New, progress Progress) (Run, error
 	if err := problem.Check(&n); err != nil {
 		return Run{}, err
 	}
-	r := Run{OrganizationID: n.OrganizationID, Source: n.Source, Name: clip(cmp.Or(n.Name, n.Path), 200), State: Running, Dry: n.Dry, CreatedBy: n.UserID, options: n.Options}
+	r := n.run()
 	reader, err := s.open(&r, n.Path)
 	if err != nil {
 		return Run{}, err
 	}
 	defer reader.Close()
+	return s.runReader(ctx, r, reader, progress)
+}
+
+// RunReader is Run with a reader of the caller's. n.Source names its kind.
+func (s *Service) RunReader(ctx context.Context, n New, reader Reader, progress Progress) (Run, error) {
+	return s.runReader(ctx, n.run(), reader, progress)
+}
+
+// run returns the run of a new import.
+func (n *New) run() Run {
+	return Run{OrganizationID: n.OrganizationID, Source: n.Source, Name: clip(cmp.Or(n.Name, n.Path), 200), State: Running, Dry: n.Dry, CreatedBy: n.UserID, options: n.Options}
+}
+
+func (s *Service) runReader(ctx context.Context, r Run, reader Reader, progress Progress) (Run, error) {
 	w := &work{s: s, reader: reader, progress: progress, run: r, authors: make(map[string]bool)}
-	err = w.do(ctx)
+	err := w.do(ctx)
 	return w.run, err
 }
 
