@@ -33,7 +33,7 @@ const module = "github.com/kickstand-dev/kickstand/"
 var layers = [][]string{
 	0: {
 		"internal/fairqueue", "internal/bodypool", "internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
-		"internal/phone", "internal/period", "internal/safehtml", "internal/optional", "internal/rfc3339", "internal/mailauth",
+		"internal/phone", "internal/period", "internal/safehtml", "internal/markdown", "internal/optional", "internal/rfc3339", "internal/mailauth",
 		"internal/bitpack", "internal/cache", "internal/geo", "internal/loop", "internal/tariff", "internal/telemetry",
 		"internal/clientgen", "internal/desk/query",
 	},
@@ -103,6 +103,7 @@ var only = []struct {
 	{"github.com/jhillyerd/enmime", []string{"internal/mailparse"}, "how mail is read is one package's business"},
 	{"github.com/emersion/go-msgauth", []string{"internal/mailauth"}, "what proves a sender is decided in one place"},
 	{"github.com/microcosm-cc/bluemonday", []string{"internal/safehtml"}, "HTML is cleaned in one place, with one policy"},
+	{"github.com/yuin/goldmark", []string{"internal/markdown"}, "agents write one dialect"},
 	{"github.com/coreos/go-oidc", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
 	{"golang.org/x/oauth2", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
 	{"github.com/go-webauthn/webauthn", []string{"internal/account/factor"}, "how passkeys and codes are verified is one package's business"},

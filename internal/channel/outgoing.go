@@ -37,13 +37,17 @@ type Outgoing struct {
 	LastInboundAt time.Time
 	LastInboundID string
 
+	// Signature is the connection's signature of mails, in Markdown. It is not part of Text.
+	Signature string
+
 	// WindowEndsAt is the end of the reply window on channels that have one; see
 	// [WindowedSender]. Zero means no window, or a closed one.
 	WindowEndsAt time.Time
 
 	// Mail only. Ids have no brackets.
 	Cc         []Party
-	Subject    string // as the customer knows it, after "Re:" in replies
+	Bcc        []Party // blind copies, which no header names
+	Subject    string  // as the customer knows it, after "Re:" in replies
 	MessageID  string
 	InReplyTo  string
 	References []string
@@ -56,6 +60,8 @@ type OutgoingFile struct {
 	ContentType string
 	Size        int64  // bytes
 	Data        []byte // content, for mail only; nil until the message is sent
+	// ContentID is the id of a file that HTML shows, in mail only. Empty: an ordinary attachment.
+	ContentID string
 	// URL serves the file, without authentication, for a week. Empty for mail.
 	URL string
 }

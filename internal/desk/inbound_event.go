@@ -113,6 +113,7 @@ type unsavedMessage struct {
 	chosen       chosenRecipients // of a reply by mail
 	quota        quota.Mode       // enforced if it is written here
 	filesWritten bool             // its attachments have rows already
+	signed       bool             // a mail gets the signatures
 }
 
 // threadRef is the ticket and conversation of a message.

@@ -101,6 +101,8 @@ type Details struct {
 	Recipient        *Address         `json:"recipient,omitempty"`
 	RecipientChanged *RecipientChange `json:"recipient_changed,omitempty"` // the mail asks for another recipient, unproven
 	Chosen           bool             `json:"chosen,omitempty"`            // of outbound mail: an agent selected the recipient
+	Bcc              []Address        `json:"bcc,omitempty"`               // of outbound mail: blind copies
+	Markdown         bool             `json:"markdown,omitempty"`          // of outbound mail: HTML is Text, rendered
 	Mentions         []string         `json:"mentions,omitempty"`          // of notes: the ids of the mentioned members
 	// Metadata has further fields of the channel, such as the payload of a button.
 	Metadata map[string]string `json:"metadata,omitempty"`
@@ -238,7 +240,7 @@ func (d *Details) isZero() bool {
 	return d.Class == "" && d.ClassRule == "" && d.Subject == "" && d.Sender == "" && d.ReplyTo == "" && len(d.To) == 0 && len(d.Cc) == 0 &&
 		!d.Unverified && !d.NoAutoAnswer && !d.NewParticipant && !d.SentElsewhere && !d.Collapsed && !d.Flood &&
 		!d.Automatic && d.InReplyTo == "" && len(d.References) == 0 &&
-		d.Authentication == nil && d.Recipient == nil && d.RecipientChanged == nil && !d.Chosen && len(d.Mentions) == 0 && len(d.Metadata) == 0 && len(d.Annotations) == 0 && d.OriginalText == "" && !d.Deleted && !d.Redacted
+		d.Authentication == nil && d.Recipient == nil && d.RecipientChanged == nil && !d.Chosen && len(d.Bcc) == 0 && !d.Markdown && len(d.Mentions) == 0 && len(d.Metadata) == 0 && len(d.Annotations) == 0 && d.OriginalText == "" && !d.Deleted && !d.Redacted
 }
 
 // messageSnapshot returns m in the form of events. Links to files are absolute and

@@ -39,6 +39,10 @@ type Content struct {
 	text, html  string
 	attachments []channel.Attachment
 	files       []blob.Ref
+	// Of a reply: markup is the text rendered for mail, with inline as its attachments.
+	composed bool
+	markup   string
+	inline   []channel.Attachment
 }
 
 // Bounds of a draft: characters, characters and files.
@@ -52,32 +56,21 @@ const (
 func (w *Content) Empty() bool { return w.text == "" && len(w.attachments) == 0 }
 
 // Compose validates a draft, sanitizes its HTML, derives the text if there is only
-// HTML, and stores the files. It is idempotent. Errors: Invalid, with paths such as
+// HTML, and stores the files. The text of a reply without HTML is Markdown for mail; see
+// package markdown. It is idempotent. Errors: Invalid, with paths such as
 // text, html, attachments.N.name; those of [quota.Service.Check].
 func (s *Service) Compose(ctx context.Context, organizationID string, d Draft) (Content, error) {
-	var v problem.Validation
-	v.Length("text", d.Text, 0, maxText)
-	v.Length("html", d.HTML, 0, maxHTML)
-	if len(d.Attachments) > maxFiles {
-		v.AddCode("too_long", "attachments", "must have at most %d files", maxFiles)
-	}
-	for i, a := range d.Attachments {
-		path := "attachments." + strconv.Itoa(i)
-		v.Line(path+".name", a.Name, 1, 255)
-		v.Line(path+".content_type", a.ContentType, 0, 255)
-	}
-	if err := v.Err(); err != nil {
+	if err := checkDraft(&d); err != nil {
 		return Content{}, err
 	}
-	w := Content{text: safehtml.Clean(d.Text), attachments: d.Attachments}
-	if strings.TrimSpace(w.text) == "" {
-		w.text = ""
-	}
+	w := Content{text: draftText(d.Text), attachments: d.Attachments, composed: !d.Note}
 	if d.HTML != "" {
 		w.html = s.sanitizer.Sanitize(d.HTML)
 		if w.text == "" {
 			w.text = safehtml.Text(w.html, 4*maxText)
 		}
+	} else if !d.Note {
+		s.renderMarkdown(&w)
 	}
 	if err := s.checkQuotas(ctx, organizationID, &w, d.Note); err != nil {
 		return Content{}, err
@@ -92,6 +85,29 @@ func (s *Service) Compose(ctx context.Context, organizationID string, d Draft) (
 	return w, nil
 }
 
+func checkDraft(d *Draft) error {
+	var v problem.Validation
+	v.Length("text", d.Text, 0, maxText)
+	v.Length("html", d.HTML, 0, maxHTML)
+	if len(d.Attachments) > maxFiles {
+		v.AddCode("too_long", "attachments", "must have at most %d files", maxFiles)
+	}
+	for i, a := range d.Attachments {
+		path := "attachments." + strconv.Itoa(i)
+		v.Line(path+".name", a.Name, 1, 255)
+		v.Line(path+".content_type", a.ContentType, 0, 255)
+	}
+	return v.Err()
+}
+
+// draftText returns the text of a draft as stored; empty for a blank one.
+func draftText(text string) string {
+	if text = safehtml.Clean(text); strings.TrimSpace(text) == "" {
+		return ""
+	}
+	return text
+}
+
 // checkQuotas refuses a message that exceeds a quota, before its files are stored.
 func (s *Service) checkQuotas(ctx context.Context, organizationID string, w *Content, note bool) error {
 	if w.Empty() {
@@ -104,9 +120,16 @@ func (s *Service) checkQuotas(ctx context.Context, organizationID string, w *Con
 	return s.quotas.Check(ctx, organizationID, size, note)
 }
 
-// setContent sets the text, HTML and attachments of m, which has its ticket and id
+// setContent sets the text, HTML and attachments of m, which has its ticket, id, channel and kind
 // already.
 func (s *Service) setContent(m *Message, w *Content) {
 	m.Text, m.HTML, m.Attachments = w.text, w.html, []Attachment{}
-	s.attach(m, w.attachments, w.files, nil)
+	files := w.attachments
+	if m.Channel == channelEmail && m.Kind != KindNote && w.markup != "" {
+		m.HTML, files, m.Details.Markdown = w.markup, w.inline, true
+	}
+	s.attach(m, files, w.files, nil)
+	if m.Channel != channelEmail && m.Channel != ChannelAPI && m.Kind != KindNote {
+		m.Text = plainText(m.Text, m.Attachments, false)
+	}
 }

@@ -22,9 +22,10 @@ type ReplyOption struct {
 	To             channel.Party   // the recipient, if known
 	Cc             []channel.Party // recipients of copies, of mail
 	Subject        string          // of mail
+	Signature      string          // of the connection, in Markdown; of mail
 	// Offers are recipients that mails request without proof, newest first; an agent
-	// may select one with [Reply.To]. Withheld are participants without copies for the
-	// same reason; see [Reply.Cc].
+	// may select one with [Reply.To]. Withheld are participants without copies: for the
+	// same reason, or because an agent has dropped them; see [Reply.Cc].
 	Offers   []RecipientChange
 	Withheld []Address
 	Refusal  string // why no message can be sent now, in plain words; empty: it can
@@ -67,7 +68,7 @@ func (s *Service) ReplyOptions(ctx context.Context, q db.Querier, organizationID
 		if r.connectionID != "" {
 			w.ConnectionID = r.connectionID
 		}
-		w.From, w.To, w.Cc, w.Subject, w.Warning, w.OpenUntil = out.From, out.To, out.Cc, out.Subject, r.warning, out.WindowEndsAt
+		w.From, w.To, w.Cc, w.Subject, w.Signature, w.Warning, w.OpenUntil = out.From, out.To, out.Cc, out.Subject, out.Signature, r.warning, out.WindowEndsAt
 		if c.Channel == channelEmail {
 			if err := s.addRecipientChoices(ctx, q, &t, c, &w); err != nil {
 				return nil, err

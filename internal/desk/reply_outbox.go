@@ -36,11 +36,13 @@ var ErrRecalled = errors.New("desk: the message left the outbox, or another proc
 // OutboxMessage returns a message of the outbox; [db.ErrNoRows] if it is not there.
 func (s *Service) OutboxMessage(ctx context.Context, q db.Querier, messageID string) (OutboxMessage, error) {
 	var d Details
+	var sign signature
 	w, err := db.One(ctx, q, func(row db.Row) (w OutboxMessage, err error) {
 		var html, externalID, recipient, recipientID string
 		err = row.Scan(&w.ID, &w.OrganizationID, &w.TicketID, &w.ConversationID, &w.ConnectionID, &recipient, &w.Attempts, db.IntoTime(&w.SubmittedAt),
 			&w.Channel, &w.Text, db.IntoText(&html), db.IntoText(&externalID), db.IntoText((*string)(&w.State)), db.IntoJSON(&d), &w.TicketNumber,
-			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey), db.IntoTime(&w.UncertainSince), db.IntoText(&w.SubmittedVia))
+			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey), db.IntoTime(&w.UncertainSince), db.IntoText(&w.SubmittedVia),
+			db.IntoText(&sign.text), db.IntoText(&sign.html))
 		w.HTML = html
 		w.Automatic = d.Automatic
 		if w.Channel == channelEmail {
@@ -52,7 +54,8 @@ func (s *Service) OutboxMessage(ctx context.Context, q db.Querier, messageID str
 		return w, err
 	}, `SELECT o.message_id, o.organization_id, o.ticket_id, o.conversation_id, o.connection_id, o.recipient, o.attempts, o.handed_at,
 			m.channel, m.body, m.html, m.external_id, m.delivery_state, m.details, t.number,
-			o.recipient_id, (SELECT c.thread_key FROM conversations c WHERE c.ticket_id = o.ticket_id AND c.id = o.conversation_id), o.doubted_at, o.handed_by
+			o.recipient_id, (SELECT c.thread_key FROM conversations c WHERE c.ticket_id = o.ticket_id AND c.id = o.conversation_id), o.doubted_at, o.handed_by,
+			o.signature, o.signature_html
 		FROM outbox o
 		JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
 		JOIN tickets t ON t.id = o.ticket_id
@@ -75,6 +78,13 @@ func (s *Service) OutboxMessage(ctx context.Context, q db.Querier, messageID str
 	w.Files = s.outgoingFiles(w.Channel, attachments, since)
 	for _, a := range attachments {
 		w.blobs = append(w.blobs, a.BlobKey)
+	}
+	if w.Channel == channelEmail {
+		if d.Markdown {
+			w.Text = plainText(w.Text, attachments, true)
+		}
+		inlinePictures(&w.Outgoing, attachments)
+		sign.appendTo(&w.Outgoing)
 	}
 	return w, nil
 }
@@ -206,11 +216,13 @@ func (s *Service) RemoveCcTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, a
 		return fmt.Errorf("load message: %w", err)
 	}
 	key := emailKey(address)
-	d.Cc = slices.DeleteFunc(d.Cc, func(a Address) bool { return emailKey(a.Email) == key })
+	isKey := func(a Address) bool { return emailKey(a.Email) == key }
+	d.Cc, d.Bcc = slices.DeleteFunc(d.Cc, isKey), slices.DeleteFunc(d.Bcc, isKey)
 	if err := tx.Queue(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", w.TicketID, w.ID, db.JSON(d)); err != nil {
 		return fmt.Errorf("remove copy: %w", err)
 	}
-	w.Cc = slices.DeleteFunc(w.Cc, func(p channel.Party) bool { return emailKey(p.Email) == key })
+	isIt := func(p channel.Party) bool { return emailKey(p.Email) == key }
+	w.Cc, w.Bcc = slices.DeleteFunc(w.Cc, isIt), slices.DeleteFunc(w.Bcc, isIt)
 	m := Message{
 		ID: newID(), TicketID: w.TicketID, ConversationID: w.ConversationID, Direction: DirectionInbound, Author: event.Author{Type: AuthorSystem},
 		Channel: w.Channel, Kind: KindNote, PlacedBy: RuleReceipt, CreatedAt: tx.Now,

@@ -42,14 +42,15 @@ type pendingReply struct {
 }
 
 const pendingColumns = `message_id, organization_id, ticket_id, conversation_id, channel, state, error, send_at, job_id,
-	author_id, author_name, body, html, recipient, cc, place, ordinal, forced, created_at`
+	author_id, author_name, body, html, recipient, cc, place, ordinal, forced, created_at, bcc, dropped, markdown`
 
 func scanPending(row db.Row) (pendingReply, error) {
 	p := pendingReply{Message: Message{Direction: DirectionOutbound, Kind: KindReply, PlacedBy: RuleWritten, Attachments: []Attachment{}}}
 	p.Author.Type = AuthorAgent
 	err := row.Scan(&p.ID, &p.organizationID, &p.TicketID, &p.ConversationID, &p.Channel, &p.Delivery.State, db.IntoText(&p.Delivery.Error),
 		db.IntoTime(&p.SendAt), &p.jobID, &p.Author.ID, &p.Author.Name, &p.Text, db.IntoText(&p.HTML), db.IntoText(&p.recipients.to),
-		db.IntoJSON(&p.recipients.cc), &p.place, &p.ordinal, &p.forced, db.IntoTime(&p.CreatedAt))
+		db.IntoJSON(&p.recipients.cc), &p.place, &p.ordinal, &p.forced, db.IntoTime(&p.CreatedAt),
+		db.IntoJSON(&p.recipients.bcc), db.IntoJSON(&p.recipients.drop), &p.Details.Markdown)
 	return p, err
 }
 
@@ -90,7 +91,7 @@ func (s *Service) addPending(ctx context.Context, tx *db.Tx, t *Ticket, r *Reply
 		}
 		p.ConversationID, p.Channel = c.ID, c.Channel
 		s.setContent(&p.Message, &r.Content)
-		return s.checkRoute(ctx, tx, t, c, &p.Message, chosenRecipients{r.To, r.Cc})
+		return s.checkRoute(ctx, tx, t, c, &p.Message, r.chosen())
 	}); err != nil {
 		return Message{}, err
 	}
@@ -103,14 +104,11 @@ func (s *Service) addPending(ctx context.Context, tx *db.Tx, t *Ticket, r *Reply
 	if waiting >= maxPending {
 		return Message{}, problem.New(problem.Precondition, "%d replies of this ticket wait already: send or delete one first", waiting)
 	}
-	var cc any
-	if len(r.Cc) > 0 {
-		cc = db.JSON(r.Cc)
-	}
 	if err := tx.Queue(ctx, "INSERT INTO pending_replies ("+pendingColumns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
+		VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`,
 		p.ID, t.OrganizationID, t.ID, p.ConversationID, p.Channel, string(p.Delivery.State), p.SendAt.UnixMicro(), p.jobID,
-		p.Author.ID, p.Author.Name, p.Text, db.Text(p.HTML), db.Text(r.To), cc, p.place, p.ordinal, r.Seen == nil, p.CreatedAt.UnixMicro()); err != nil {
+		p.Author.ID, p.Author.Name, p.Text, db.Text(p.HTML), db.Text(r.To), addressList(r.Cc), p.place, p.ordinal, r.Seen == nil, p.CreatedAt.UnixMicro(),
+		addressList(r.Bcc), addressList(r.Drop), p.Details.Markdown); err != nil {
 		return Message{}, fmt.Errorf("write pending reply: %w", err)
 	}
 	if err := s.insertAttachments(ctx, tx, t.OrganizationID, &p.Message, quota.Enforced); err != nil {
@@ -118,6 +116,14 @@ func (s *Service) addPending(ctx context.Context, tx *db.Tx, t *Ticket, r *Reply
 	}
 	s.notifyChanged(tx, t.OrganizationID, t.ID)
 	return p.Message, s.enqueuePending(ctx, tx, t.OrganizationID, &p)
+}
+
+// addressList returns the column of addresses.
+func addressList(list []string) any {
+	if len(list) == 0 {
+		return nil
+	}
+	return db.JSON(list)
 }
 
 func (s *Service) enqueuePending(ctx context.Context, tx *db.Tx, organizationID string, p *pendingReply) error {
@@ -131,10 +137,7 @@ func (s *Service) checkRoute(ctx context.Context, q db.Querier, t *Ticket, c *Co
 	if c.Channel == ChannelAPI {
 		return nil
 	}
-	out := &channel.Outgoing{
-		ID: m.ID, TicketID: t.ID, TicketNumber: t.Number, Text: m.Text, HTML: m.HTML, Files: s.outgoingFiles(c.Channel, m.Attachments, m.CreatedAt),
-	}
-	_, err := s.route(ctx, q, t, c, out, m.Details, pick)
+	_, err := s.route(ctx, q, t, c, s.newOutgoing(t, c, m, m.CreatedAt), m.Details, pick)
 	return err
 }
 
@@ -377,7 +380,7 @@ func (s *Service) sendPending(ctx context.Context, tx *db.Tx, organizationID, id
 	_, err = s.sendReply(ctx, tx, &t, p.ConversationID, func(c *Conversation) *unsavedMessage {
 		e := s.newOutboundMessage(p.ID, tx.Now, &t, c, nil)
 		e.Text, e.HTML, e.Attachments, e.filesWritten = p.Text, p.HTML, p.Attachments, true
-		e.Author, e.chosen = p.Author, p.recipients
+		e.Author, e.chosen, e.signed, e.Details.Markdown = p.Author, p.recipients, true, p.Details.Markdown
 		return e
 	})
 	return err

@@ -219,10 +219,72 @@ func (k *mailThread) mailToAnswer(to string) *pastMail {
 	return nil
 }
 
-// chosenRecipients are the recipients that an agent selected for a reply by mail.
+// chosenRecipients are the recipients that an agent selected for a reply by mail; see [Reply].
 type chosenRecipients struct {
-	to string
-	cc []string
+	to            string
+	cc, drop, bcc []string
+}
+
+func (r *Reply) chosen() chosenRecipients { return chosenRecipients{r.To, r.Cc, r.Drop, r.Bcc} }
+
+// check validates recipients for a conversation. Error: Invalid at to, cc or bcc.
+func (r *chosenRecipients) check(c *Conversation) error {
+	var v problem.Validation
+	if c.Channel != channelEmail && (r.to != "" || len(r.cc)+len(r.bcc) > 0) {
+		v.AddCode("conflict", "to", "is for replies by mail")
+		return v.Err()
+	}
+	checkAddresses(&v, "cc", r.cc)
+	checkAddresses(&v, "bcc", r.bcc)
+	return v.Err()
+}
+
+// checkAddresses validates the addresses of copies.
+func checkAddresses(v *problem.Validation, path string, list []string) {
+	if len(list) > maxCc {
+		v.AddCode("too_long", path, "must have at most %d addresses", maxCc)
+		return
+	}
+	for i, address := range list {
+		checkEmail(v, fmt.Sprintf("%s.%d", path, i), address)
+	}
+}
+
+// refuseOwn returns Invalid for an address of the organization's channels among copies: a mail to
+// it would become a message of the ticket.
+func (s *Service) refuseOwn(ctx context.Context, q db.Querier, t *Ticket, path string, list []string) error {
+	for i, address := range list {
+		if own, err := s.isOwnAddress(ctx, q, t.OrganizationID, emailKey(address)); err != nil {
+			return err
+		} else if own {
+			var v problem.Validation
+			v.AddCode("invalid_value", fmt.Sprintf("%s.%d", path, i), "must not be an address of the organization")
+			return v.Err()
+		}
+	}
+	return nil
+}
+
+func hasAddress(list []string, address string) bool {
+	return slices.ContainsFunc(list, func(a string) bool { return emailKey(a) == emailKey(address) })
+}
+
+// addAddresses appends further addresses to a list, each once, without the recipient's. They have
+// the names of known ones.
+func addAddresses(list []Address, to Address, more []string, known ...Address) []Address {
+	for _, address := range more {
+		key := emailKey(address)
+		isKey := func(a Address) bool { return emailKey(a.Email) == key }
+		if key == emailKey(to.Email) || slices.ContainsFunc(list, isKey) {
+			continue
+		}
+		if i := slices.IndexFunc(known, isKey); i >= 0 {
+			list = append(list, known[i])
+		} else {
+			list = append(list, Address{Email: strings.TrimSpace(address)})
+		}
+	}
+	return list
 }
 
 // chosenRecipient returns the recipient that an agent selected; ok is false if
@@ -256,7 +318,8 @@ func unconfirmedParticipants(ctx context.Context, q db.Querier, ticketID, home s
 	return list, nil
 }
 
-// confirmParticipants makes the selected participants get copies from now on.
+// confirmParticipants makes the selected participants get copies from now on, and the dropped ones
+// none.
 func confirmParticipants(ctx context.Context, tx *db.Tx, p *threadRef, c chosenRecipients, name string) error {
 	for i, address := range append([]string{c.to}, c.cc...) {
 		key := emailKey(address)
@@ -269,6 +332,13 @@ func confirmParticipants(ctx context.Context, tx *db.Tx, p *threadRef, c chosenR
 		}
 		if _, err := insertParticipant(ctx, tx, p, who); err != nil {
 			return err
+		}
+	}
+	for _, address := range c.drop {
+		if err := tx.Queue(ctx, `UPDATE participants SET unconfirmed = TRUE WHERE email = $3
+			AND (ticket_id = $1 OR ticket_id = (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $2))`,
+			p.ticket.ID, p.conversationID, emailKey(address)); err != nil {
+			return fmt.Errorf("drop participant: %w", err)
 		}
 	}
 	return nil

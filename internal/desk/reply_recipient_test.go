@@ -292,7 +292,8 @@ func TestChosenRecipient(t *testing.T) {
 	in.Event.Message.Mail.InReplyTo = []string{"m1@c.example"}
 	in.Event.Message.Cc = []channel.Party{{Email: "bob@home.example", Name: "Bob"}}
 	f.intake(in)
-	for i, r := range []desk.Reply{{To: "eve@evil.example"}, {To: "nobody"}, {Cc: []string{"eve@evil.example"}}, {Cc: []string{"ana@c.example"}}} {
+	for i, r := range []desk.Reply{{To: "eve@evil.example"}, {To: "nobody"}, {Cc: []string{"nobody"}}, {Bcc: []string{"a@b.example, c@d.example"}}, {Cc: []string{"Sales@a.example"}},
+		{Bcc: []string{"support@a.example"}}, {Cc: slices.Repeat([]string{"x@c.example"}, 21)}} {
 		if _, err := f.answer(one.TicketID, r); problem.Of(err) != problem.Invalid {
 			t.Errorf("choice %d: %v", i, err)
 		}
@@ -327,5 +328,37 @@ func TestChosenRecipient(t *testing.T) {
 	sms := f.intake(text("+4915112345678", "hello"))
 	if _, err := f.answer(sms.TicketID, desk.Reply{To: "ana@c.example"}); problem.Of(err) != problem.Invalid {
 		t.Errorf("by text: %v", err)
+	}
+}
+
+// An agent may add and drop copies, which holds from then on, and add blind copies, which do not.
+func TestCopies(t *testing.T) {
+	f := guarded(t)
+	in := mail("ana@c.example", "m1@c.example")
+	in.Event.Message.Cc = []channel.Party{{Email: "bob@c.example", Name: "Bob"}}
+	proven(in.Event.Message)
+	one := f.intake(in)
+	if got := f.recipients(one.TicketID, desk.Reply{Cc: []string{" Eve@d.example", "eve@d.example", "ana@c.example"}, Bcc: []string{"eve@d.example", "law@d.example"}}); got != "ana@c.example | bob@c.example Eve@d.example" {
+		t.Errorf("with more copies: %s", got)
+	}
+	if m := f.last(one.TicketID); len(m.Details.Bcc) != 1 || m.Details.Bcc[0].Email != "law@d.example" {
+		t.Errorf("blind copies %+v", m.Details.Bcc)
+	} else if w := f.waiting(m.ID); len(w.Bcc) != 1 || w.Bcc[0].Email != "law@d.example" || len(w.Cc) != 2 {
+		t.Errorf("it leaves with copies %+v, blind %+v", w.Cc, w.Bcc)
+	}
+	if got := f.recipients(one.TicketID, desk.Reply{Drop: []string{"BOB@c.example"}}); got != "ana@c.example | eve@d.example" {
+		t.Errorf("without Bob: %s", got)
+	}
+	if got := f.recipients(one.TicketID, desk.Reply{}); got != "ana@c.example | eve@d.example" {
+		t.Errorf("from then on: %s", got)
+	}
+	if _, withheld := f.offered(one.TicketID); !slices.Equal(withheld, []string{"bob@c.example"}) {
+		t.Errorf("offered are %q", withheld)
+	}
+	if got := f.recipients(one.TicketID, desk.Reply{Cc: []string{"bob@c.example"}}); got != "ana@c.example | eve@d.example bob@c.example" {
+		t.Errorf("with Bob again: %s", got)
+	}
+	if m := f.last(one.TicketID); m.Details.Cc[1].Name != "Bob" || m.Details.Bcc != nil {
+		t.Errorf("copies %+v, blind %+v", m.Details.Cc, m.Details.Bcc)
 	}
 }

@@ -26,9 +26,9 @@ type Reply struct {
 	// To selects the recipient of a reply by mail if a message asks for another one:
 	// either of the two. Empty: the present one. The selection holds from then on.
 	To string
-	// Cc selects participants without copies, named by unproven mail only, to get them
-	// from now on.
-	Cc []string
+	// Cc are addresses that get copies of replies by mail from now on; Drop are those that no
+	// longer do. Bcc get a blind copy of this one.
+	Cc, Drop, Bcc []string
 	// Seen is the id of the newest message that the author has seen; empty if there
 	// was none. A later reply by another agent or API key refuses this one. nil: no
 	// check.
@@ -70,7 +70,7 @@ func (s *Service) ReplyTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 	} else {
 		m, err = s.sendReply(ctx, tx, &t, r.ConversationID, func(c *Conversation) *unsavedMessage {
 			e := s.newOutboundMessage(newID(), tx.Now, &t, c, &r.Content)
-			e.Author, e.chosen = r.By.author(), chosenRecipients{r.To, r.Cc}
+			e.Author, e.chosen = r.By.author(), r.chosen()
 			return e
 		})
 	}
@@ -178,6 +178,7 @@ func (s *Service) newOutboundMessage(id string, now time.Time, t *Ticket, c *Con
 	}, quota: quota.Enforced}
 	if w != nil {
 		s.setContent(&e.Message, w)
+		e.signed = w.composed
 	}
 	e.customer = customerRef{Customer: t.Customer}
 	return e
@@ -192,9 +193,7 @@ func (s *Service) enqueueSend(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 	if c.Channel == ChannelAPI {
 		return nil
 	}
-	out := &channel.Outgoing{
-		ID: e.ID, TicketID: t.ID, TicketNumber: t.Number, Text: e.Text, HTML: e.HTML, Files: s.outgoingFiles(c.Channel, e.Attachments, tx.Now), Automatic: e.Details.Automatic,
-	}
+	out := s.newOutgoing(t, c, &e.Message, tx.Now)
 	r, err := s.route(ctx, tx, t, c, out, e.Details, e.chosen)
 	if err != nil {
 		return err
@@ -206,14 +205,26 @@ func (s *Service) enqueueSend(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 		e.ExternalID, e.ids = out.MessageID, []string{out.MessageID}
 	}
 	recipient, id := "", any(nil)
+	var sign signature
 	if c.Channel != channelEmail {
 		recipient, id = outboxRecipient(out.To)
+	} else if e.signed {
+		if sign, err = s.loadSignature(ctx, tx, t.OrganizationID, e.Author, out.Signature); err != nil {
+			return err
+		}
 	}
-	if err := tx.Queue(ctx, `INSERT INTO outbox (message_id, organization_id, ticket_id, conversation_id, connection_id, recipient, recipient_id)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)`, e.ID, t.OrganizationID, t.ID, c.ID, connectionID, recipient, id); err != nil {
+	if err := tx.Queue(ctx, `INSERT INTO outbox (message_id, organization_id, ticket_id, conversation_id, connection_id, recipient, recipient_id, signature, signature_html)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, e.ID, t.OrganizationID, t.ID, c.ID, connectionID, recipient, id, db.Text(sign.text), db.Text(sign.html)); err != nil {
 		return fmt.Errorf("write outbox: %w", err)
 	}
 	return s.queue.EnqueueTx(ctx, tx, queue.New{ID: e.ID, Kind: SendKind(c.Channel), Lane: c.ID, Tenant: t.OrganizationID})
+}
+
+// newOutgoing returns a message of a conversation for its channel, without its route.
+func (s *Service) newOutgoing(t *Ticket, c *Conversation, m *Message, now time.Time) *channel.Outgoing {
+	return &channel.Outgoing{
+		ID: m.ID, TicketID: t.ID, TicketNumber: t.Number, Text: m.Text, HTML: m.HTML, Files: s.outgoingFiles(c.Channel, m.Attachments, now), Automatic: m.Details.Automatic,
+	}
 }
 
 // sendRoute is the result of routing a message.
@@ -235,10 +246,8 @@ func (s *Service) route(ctx context.Context, q db.Querier, t *Ticket, c *Convers
 		return r, problem.New(problem.Precondition, "this server cannot send messages")
 	}
 	key := ""
-	if c.Channel != channelEmail && (pick.to != "" || len(pick.cc) > 0) {
-		var v problem.Validation
-		v.AddCode("conflict", "to", "is for replies by mail")
-		return r, v.Err()
+	if err := pick.check(c); err != nil {
+		return r, err
 	}
 	if r.details = d; c.Channel == channelEmail {
 		if r.details, err = s.addressMail(ctx, q, t, c, d, pick); err != nil {
@@ -388,14 +397,13 @@ func undeliverable(ctx context.Context, q db.Querier, organizationID, key string
 	return at, nil
 }
 
-// maxCc bounds the copies of a reply.
+// maxCc bounds the copies of a reply, and its blind copies.
 const maxCc = 20
 
 // addressMail sets the recipients of a mail in conversation c, and the mail it
 // answers: the newest one there, if any. Participants get a copy, except the
-// organization's own addresses, unattended ones, and unproven participants not
-// selected in pick. Error: Invalid at to or cc for a selection that the
-// conversation does not offer.
+// organization's own addresses, unattended ones, and participants without copies,
+// unless pick has them. Error: Invalid at to, cc or bcc.
 func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, d Details, pick chosenRecipients) (Details, error) {
 	past, err := loadMailThread(ctx, q, t, c)
 	if err != nil {
@@ -431,32 +439,40 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 	if to.Email != "" {
 		d.To = []Address{to}
 	}
-	participants, err := mailParticipants(ctx, q, t, c, pick.cc)
-	if err != nil || d.Automatic {
+	if d.Automatic {
+		return d, nil
+	}
+	for i, list := range [][]string{pick.cc, pick.bcc} {
+		if err := s.refuseOwn(ctx, q, t, [...]string{"cc", "bcc"}[i], list); err != nil {
+			return d, err
+		}
+	}
+	participants, err := mailParticipants(ctx, q, t, c)
+	if err != nil {
 		return d, err
 	}
-	d.Cc, err = s.copiesFor(ctx, q, t, to, participants)
-	return d, err
+	participants = slices.DeleteFunc(participants, func(a Address) bool { return hasAddress(pick.drop, a.Email) })
+	if d.Cc, err = s.copiesFor(ctx, q, t, to, participants); err != nil {
+		return d, err
+	}
+	named, err := unconfirmedParticipants(ctx, q, t.ID, c.home)
+	if err != nil {
+		return d, err
+	}
+	d.Cc = addAddresses(d.Cc, to, pick.cc, named...)
+	if len(d.Cc) > maxCc {
+		var v problem.Validation
+		v.AddCode("too_long", "cc", "must have at most %d addresses with those who get copies already", maxCc)
+		return d, v.Err()
+	}
+	d.Bcc = slices.DeleteFunc(addAddresses(nil, to, pick.bcc), func(a Address) bool {
+		return slices.ContainsFunc(d.Cc, func(b Address) bool { return emailKey(a.Email) == emailKey(b.Email) })
+	})
+	return d, nil
 }
 
-// mailParticipants returns the participants of a mail in conversation c, except its
-// recipient: the confirmed ones, and the selected of the others. Error: Invalid at cc for a
-// selected one that the conversation does not have.
-func mailParticipants(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, selected []string) ([]Address, error) {
-	held, err := unconfirmedParticipants(ctx, q, t.ID, c.home)
-	if err != nil {
-		return nil, err
-	}
-	var more []Address
-	for i, address := range selected {
-		at := slices.IndexFunc(held, func(a Address) bool { return emailKey(a.Email) == emailKey(address) })
-		if at < 0 {
-			var v problem.Validation
-			v.AddCode("invalid_value", fmt.Sprintf("cc.%d", i), "must be a participant without copies")
-			return nil, v.Err()
-		}
-		more = append(more, held[at])
-	}
+// mailParticipants returns the participants that get copies of mails in conversation c.
+func mailParticipants(ctx context.Context, q db.Querier, t *Ticket, c *Conversation) ([]Address, error) {
 	list, err := db.All(ctx, q, func(row db.Row) (a Address, err error) {
 		err = row.Scan(&a.Email, &a.Name)
 		return a, err
@@ -466,7 +482,6 @@ func mailParticipants(ctx context.Context, q db.Querier, t *Ticket, c *Conversat
 	if err != nil {
 		return nil, fmt.Errorf("find participants: %w", err)
 	}
-	list = append(list, more...)
 	if c.home == "" { // the survivor's customer has no part in a merged conversation
 		list = append([]Address{{Name: t.Customer.Name, Email: t.Customer.Email}}, list...)
 	}
@@ -509,6 +524,9 @@ func (d *Details) fillOutgoing(out *channel.Outgoing) {
 	}
 	for _, a := range d.Cc {
 		out.Cc = append(out.Cc, channel.Party{Name: a.Name, Email: a.Email})
+	}
+	for _, a := range d.Bcc {
+		out.Bcc = append(out.Bcc, channel.Party{Email: a.Email})
 	}
 	out.Subject, out.InReplyTo, out.References = d.Subject, d.InReplyTo, d.References
 }

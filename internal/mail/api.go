@@ -81,6 +81,7 @@ type apiMessage struct {
 	From        string            `json:"from"`
 	To          []string          `json:"to"`
 	Cc          []string          `json:"cc,omitempty"`
+	Bcc         []string          `json:"bcc,omitempty"`
 	ReplyTo     string            `json:"reply_to,omitempty"`
 	Subject     string            `json:"subject"`
 	Text        string            `json:"text,omitempty"`
@@ -93,7 +94,8 @@ type apiMessage struct {
 type apiAttachment struct {
 	Filename    string `json:"filename"`
 	ContentType string `json:"content_type"`
-	Content     []byte `json:"content"` // base64
+	Content     []byte `json:"content"`              // base64
+	ContentID   string `json:"content_id,omitempty"` // of a picture that the HTML shows
 }
 
 type apiTag struct {
@@ -140,6 +142,12 @@ func apiBody(m Message) ([]byte, error) {
 	for _, cc := range m.Cc {
 		out.Cc = append(out.Cc, apiAddress(cc))
 	}
+	for _, bcc := range m.Bcc {
+		out.Bcc = append(out.Bcc, apiAddress(bcc))
+	}
+	if out.To == nil && out.Cc == nil { // every recipient gets the mail alone
+		return nil, errors.New("no recipient but blind copies")
+	}
 	if out.To == nil { // required
 		out.To, out.Cc = out.Cc[:1], out.Cc[1:]
 	}
@@ -156,7 +164,7 @@ func apiBody(m Message) ([]byte, error) {
 		out.Headers[h.Name] = h.Value
 	}
 	for _, f := range m.Attachments {
-		out.Attachments = append(out.Attachments, apiAttachment{fileName(f.Name), contentType(f.ContentType), f.Content})
+		out.Attachments = append(out.Attachments, apiAttachment{fileName(f.Name), contentType(f.ContentType), f.Content, f.ContentID})
 	}
 	if m.ID != "" {
 		out.Tags = []apiTag{{MessageTag, m.ID}}

@@ -80,7 +80,11 @@ func build(m Message) (envelope, []byte, error) {
 	if err != nil {
 		return envelope{}, nil, fmt.Errorf("cc: %w", err)
 	}
-	env, err := makeEnvelope(m.EnvelopeFrom, from, slices.Concat(to, cc))
+	bcc, err := checkAddresses(m.Bcc)
+	if err != nil {
+		return envelope{}, nil, fmt.Errorf("bcc: %w", err)
+	}
+	env, err := makeEnvelope(m.EnvelopeFrom, from, slices.Concat(to, cc, bcc))
 	if err != nil {
 		return envelope{}, nil, err
 	}
@@ -392,13 +396,23 @@ func attach(msg *gomail.Msg, a Attachment) error {
 	}
 	// The library would put a non-ASCII name into an encoded word inside quotes, which RFC 2047
 	// forbids; FormatMediaType uses RFC 2231.
-	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": fileName(a.Name)})
+	kind, add := "attachment", msg.AttachReader
+	if a.ContentID != "" {
+		if strings.ContainsFunc(a.ContentID, func(r rune) bool { return r <= ' ' || r > '~' || r == '<' || r == '>' }) {
+			return fmt.Errorf("content id %q is invalid", a.ContentID)
+		}
+		kind, add = "inline", msg.EmbedReader
+	}
+	disposition := mime.FormatMediaType(kind, map[string]string{"filename": fileName(a.Name)})
 	if disposition == "" {
 		return fmt.Errorf("name %q cannot be encoded", a.Name)
 	}
-	return msg.AttachReader("attachment", bytes.NewReader(a.Content), func(f *gomail.File) {
+	return add(kind, bytes.NewReader(a.Content), func(f *gomail.File) {
 		f.Header.Set("Content-Disposition", disposition)
 		f.Header.Set("Content-Type", contentType(a.ContentType))
+		if a.ContentID != "" {
+			f.Header.Set("Content-ID", "<"+a.ContentID+">")
+		}
 	})
 }
 

@@ -120,7 +120,7 @@ func TestComposeAttachment(t *testing.T) {
 			raw, err := Compose(Message{
 				From:        Address{Address: "a@example.com"},
 				To:          []Address{{Address: "b@example.com"}},
-				Attachments: []Attachment{{tt.name, tt.contentType, []byte("\x00\r\n.\r\ncontent")}},
+				Attachments: []Attachment{{tt.name, tt.contentType, []byte("\x00\r\n.\r\ncontent"), ""}},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -238,7 +238,7 @@ func FuzzCompose(f *testing.F) {
 			m.Headers = []Header{{headerName, headerValue}}
 		}
 		if fileName != "" {
-			m.Attachments = []Attachment{{fileName, contentType, []byte(text)}}
+			m.Attachments = []Attachment{{fileName, contentType, []byte(text), ""}}
 		}
 		env, raw, err := compose(m)
 		if err != nil {

@@ -68,7 +68,8 @@ type Message struct {
 	From    Address
 	To      []Address
 	Cc      []Address
-	ReplyTo Address // zero for none
+	Bcc     []Address // recipients that no header names
+	ReplyTo Address   // zero for none
 	Subject string
 	Text    string   // body as plain text, any line ends
 	HTML    string   // alternative to Text, as multipart/alternative
@@ -96,6 +97,7 @@ type Attachment struct {
 	Name        string // file name; folders are dropped, empty means "attachment"
 	ContentType string // application/octet-stream when empty or unusable
 	Content     []byte
+	ContentID   string // of a picture that HTML shows by "cid:"; empty: an ordinary file
 }
 
 // Error is the only error type of a [Sender]. Its text holds the server's reply in one line and

@@ -182,7 +182,7 @@ func (s *Service) PrepareSend(ctx context.Context, q db.Querier, organizationID,
 	if sender == nil {
 		return "", problem.New(problem.Precondition, "messages cannot be sent on the channel %s", ticketChannel)
 	}
-	m.From, m.Now = c.Address, s.db.Now()
+	m.From, m.Signature, m.Now = c.Address, c.Settings[signatureSetting], s.db.Now()
 	if err := s.connections.SendRefusal(&c); err != nil {
 		return c.ID, err
 	}
@@ -195,6 +195,9 @@ func (s *Service) PrepareSend(ctx context.Context, q db.Querier, organizationID,
 	}
 	return c.ID, sender.Check(m, credentials)
 }
+
+// signatureSetting is the setting of mail connections with the signature of replies.
+const signatureSetting = "signature"
 
 // unfit refuses a connection that was named.
 func unfit(reason string) error {

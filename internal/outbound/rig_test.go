@@ -13,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,9 +63,16 @@ func (staff) AgentByEmail(_ context.Context, _ db.Querier, _, address string) (e
 
 func (staff) Agents(context.Context, db.Querier, string) ([]event.Person, error) { return nil, nil }
 
-func (staff) Preferences(context.Context, db.Querier, string, []string) (map[string]json.RawMessage, error) {
+// Preferences has a signature of Ada.
+func (staff) Preferences(_ context.Context, _ db.Querier, _ string, ids []string) (map[string]json.RawMessage, error) {
+	if slices.Contains(ids, adaID) {
+		return map[string]json.RawMessage{adaID: json.RawMessage(`{"signature":"**{{agent.name}}**"}`)}, nil
+	}
 	return nil, nil
 }
+
+// adaID is a member with a signature.
+const adaID = "01890000-0000-7000-8000-00000000ada0"
 
 // rig is the service over a database, with SMS and mail.
 type rig struct {

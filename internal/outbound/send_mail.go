@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -175,14 +176,14 @@ func (a *attempt) submittedVia(by string) bool {
 	return a.w.SubmittedVia == by || a.w.SubmittedVia == desk.ViaUnknown
 }
 
-// refusedCc returns the Cc address that the mail server refuses permanently; empty
+// refusedCc returns the address of a copy that the mail server refuses permanently; empty
 // if the error has another reason.
 func (a *attempt) refusedCc(err error) string {
 	e, ok := errors.AsType[*mail.Error](err)
 	if !ok || e.Op != mail.OpRecipient || e.Temporary || e.Code == 530 {
 		return ""
 	}
-	for _, p := range a.w.Cc {
+	for _, p := range slices.Concat(a.w.Cc, a.w.Bcc) {
 		if a, err := mail.EnvelopeAddress(p.Email); err == nil && strings.EqualFold(a, e.Recipient) {
 			return p.Email
 		}

@@ -87,8 +87,22 @@ const question = "From: Ana <ana@c.example>\nTo: support@a.example\nSubject: Los
 var golden = []struct {
 	name, mail string
 	reply      desk.Draft
+	change     func(r *desk.Reply)
 }{
-	{"plain", question, desk.Draft{Text: "Under the mat.\n\nGrace"}},
+	{"plain", question, desk.Draft{Text: "Under the mat.\n\nGrace"}, nil},
+	{
+		"composed", question,
+		desk.Draft{
+			Text: "See ![the map](attachment:map.png)\n\n- <one>\n- [two](https://a.example/)\n\n| a | b |\n|---|---|\n| 1 | ~~2~~ |\n",
+			Attachments: []channel.Attachment{
+				{Name: "map.png", ContentType: "image/png", Data: []byte("png")}, {Name: "terms.txt", ContentType: "text/plain", Data: []byte("terms")},
+			},
+		},
+		func(r *desk.Reply) {
+			r.By = desk.Actor{ID: adaID, Name: "Ada"}
+			r.Cc, r.Bcc = []string{"bob@c.example"}, []string{"law@a.example"}
+		},
+	},
 	{
 		"thread",
 		"From: =?utf-8?q?Ana_Ma=C3=B1ana?= <Ana@c.example>\nReply-To: ana@home.example\nTo: support@a.example, Bob <bob@c.example>\n" +
@@ -97,7 +111,7 @@ var golden = []struct {
 		desk.Draft{
 			Text: "Grüße", HTML: `<p onclick="x()">Grüße <img src="https://a.example/logo.png"></p>`,
 			Attachments: []channel.Attachment{{Name: "Übersicht.txt", ContentType: "text/plain", Data: []byte("1\n")}},
-		},
+		}, nil,
 	},
 }
 
@@ -117,13 +131,21 @@ func TestHeaders(t *testing.T) {
 			server := mailtest.NewServer(t, mailtest.ServerConfig{})
 			r := newRig(t, func(r *rig) { r.mail = open(t, server.URL) })
 			r.connect("email-raw", "sales@a.example")
-			c := r.connect("email-raw", ourMail, func(n *connection.New) { n.Name = "Acme help" })
+			c := r.connect("email-raw", ourMail, func(n *connection.New) {
+				if n.Name = "Acme help"; tt.change != nil {
+					n.Settings = map[string]string{"signature": "Acme & Co"}
+				}
+			})
 			in := r.mails(c, tt.mail)
 			says, err := r.desk.Compose(t.Context(), "", tt.reply)
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := r.reply(in.TicketID, "", func(r *desk.Reply) { r.Content = says })
+			m := r.reply(in.TicketID, "", func(r *desk.Reply) {
+				if r.Content = says; tt.change != nil {
+					tt.change(r)
+				}
+			})
 			r.run()
 			r.until(m, channel.ReceiptSent, "")
 			d := server.Deliveries()
@@ -135,6 +157,7 @@ func TestHeaders(t *testing.T) {
 			for _, random := range []struct{ pattern, name string }{
 				{`MESSAGE\.[0-9a-f]{10}@`, "MESSAGE.HMAC@"}, {`MESSAGE\.[0-9a-f]{32}\n`, "MESSAGE.COPYMAC\n"},
 				{`(?m)^Date: .*$`, "Date: DATE"}, {`boundary=\S+`, "boundary=BOUNDARY"}, {`(?m)^--[0-9a-f]{20,}`, "--BOUNDARY"},
+				{`[0-9a-f]{8}-[0-9a-f-]{27}@picture`, "ID@picture"},
 			} {
 				got = regexp.MustCompile(random.pattern).ReplaceAllString(got, random.name)
 			}

@@ -73,6 +73,9 @@ func (Writer) Compose(m *channel.Outgoing) mail.Message {
 	for _, p := range m.Cc {
 		out.Cc = append(out.Cc, mail.Address{Name: headerLine(p.Name), Address: p.Email})
 	}
+	for _, p := range m.Bcc {
+		out.Bcc = append(out.Bcc, mail.Address{Address: p.Email})
+	}
 	add := func(name, value string) {
 		if value != "" {
 			out.Headers = append(out.Headers, mail.Header{Name: name, Value: value})
@@ -88,7 +91,7 @@ func (Writer) Compose(m *channel.Outgoing) mail.Message {
 		out.EnvelopeFrom = "<>"
 	}
 	for _, f := range m.Files {
-		out.Attachments = append(out.Attachments, mail.Attachment{Name: headerLine(f.Name), ContentType: headerLine(f.ContentType), Content: f.Data})
+		out.Attachments = append(out.Attachments, mail.Attachment{Name: headerLine(f.Name), ContentType: headerLine(f.ContentType), ContentID: f.ContentID, Content: f.Data})
 	}
 	return out
 }
