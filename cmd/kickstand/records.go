@@ -372,6 +372,7 @@ type channelConnectCmd struct {
 	Secret      []string `secret:"true" help:"Signing secret, or several for rotation (default: generated and shown once, if the provider does not issue it)."`
 	Credentials string   `placeholder:"JSON" secret:"true" help:"Credentials for the provider's API: an object of strings."`
 	AutoReply   string   `placeholder:"TEXT" help:"Automatic reply to the first message of a new customer."`
+	Signature   string   `placeholder:"TEXT" help:"Markdown below all replies by mail."`
 
 	Setting map[string]string `placeholder:"NAME=VALUE" help:"Setting of the channel, such as missed_calls=ticket; several with semicolons."`
 }
@@ -400,6 +401,9 @@ func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 	maps.Copy(n.Settings, c.Setting)
 	if c.AutoReply != "" {
 		n.Settings["auto_reply"] = c.AutoReply
+	}
+	if c.Signature != "" {
+		n.Settings["signature"] = c.Signature
 	}
 	return e.with(ctx, func(a *app.App) error {
 		o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)

@@ -24,6 +24,7 @@ type Preferences struct {
 	UndoSend    int    // seconds in which a reply can be undone, one of UndoTimes
 	DefaultView string // path of the list that the inbox opens; empty: all open tickets
 	AfterSend   string // one of AfterSends
+	Signature   string // Markdown, below replies by mail; empty: none
 }
 
 // Values of preferences. The first one is the default.
@@ -35,6 +36,9 @@ var (
 	AfterSends = []string{"stay", AfterSendNext}
 	UndoTimes  = []int{0, 5, 10, 20, 30} // seconds; the default is 10
 )
+
+// MaxSignature bounds a signature in characters.
+const MaxSignature = 2000
 
 // Values that the dashboard compares.
 const (
@@ -75,6 +79,7 @@ func (p *Preferences) members() []preference {
 		{"undo_send_seconds", &p.UndoSend, p.checkUndoSend},
 		{"default_view", &p.DefaultView, p.checkDefaultView},
 		{"after_send", &p.AfterSend, oneOf(&p.AfterSend, AfterSends)},
+		{"signature", &p.Signature, func(v *problem.Validation, path string) { v.Length(path, p.Signature, 0, MaxSignature) }},
 	}
 }
 

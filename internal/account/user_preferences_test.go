@@ -14,7 +14,7 @@ import (
 // chosen are preferences that are no defaults.
 var chosen = account.Preferences{
 	TimeZone: "Europe/Berlin", DateForm: "02.01.2006", Clock: "12h", Theme: "dark", Density: "compact",
-	UndoSend: 30, DefaultView: "/inbox/status/on-hold", AfterSend: "next",
+	UndoSend: 30, DefaultView: "/inbox/status/on-hold", AfterSend: "next", Signature: "*Ada*\nSupport",
 }
 
 // TestReadPreferences checks that each member of a stored object that is missing or invalid has
@@ -59,7 +59,7 @@ func TestSetPreferences(t *testing.T) {
 	o := f.organization(t, "Acme")
 	ada, _ := f.member(t, o, "ada@example.com", account.Agent)
 	bob, _ := f.member(t, o, "bob@example.com", account.Agent)
-	const set = `"time_zone":"Europe/Berlin","date_form":"02.01.2006","clock":"12h","theme":"dark","density":"compact","undo_send_seconds":30,"default_view":"/inbox/status/on-hold","after_send":"next"}`
+	const set = `"time_zone":"Europe/Berlin","date_form":"02.01.2006","clock":"12h","theme":"dark","density":"compact","undo_send_seconds":30,"default_view":"/inbox/status/on-hold","after_send":"next","signature":"*Ada*\nSupport"}`
 	for _, tt := range []struct{ stored, want string }{
 		{`{}`, `{` + set},
 		{`{"theme":"light"}`, `{` + set},
@@ -98,6 +98,7 @@ func TestPreferencesInput(t *testing.T) {
 		"undo_send_seconds": func(p *account.Preferences) { p.UndoSend = 60 },
 		"default_view":      func(p *account.Preferences) { p.DefaultView = "https://evil.example/inbox/" },
 		"after_send":        func(p *account.Preferences) { p.AfterSend = "sleep" },
+		"signature":         func(p *account.Preferences) { p.Signature = strings.Repeat("x", account.MaxSignature+1) },
 	} {
 		p := chosen
 		change(&p)

@@ -456,9 +456,9 @@ func removeMentions(ctx context.Context, tx *db.Tx, ticketID string, keys []stri
 	theirs := func(a Address) bool { return slices.Contains(keys, emailKey(a.Email)) }
 	for _, m := range messages {
 		d := &m.Details
-		before := len(d.To) + len(d.Cc)
-		d.To, d.Cc = slices.DeleteFunc(d.To, theirs), slices.DeleteFunc(d.Cc, theirs)
-		changed := len(d.To)+len(d.Cc) < before
+		before := len(d.To) + len(d.Cc) + len(d.Bcc)
+		d.To, d.Cc, d.Bcc = slices.DeleteFunc(d.To, theirs), slices.DeleteFunc(d.Cc, theirs), slices.DeleteFunc(d.Bcc, theirs)
+		changed := len(d.To)+len(d.Cc)+len(d.Bcc) < before
 		if d.Recipient != nil && theirs(*d.Recipient) {
 			d.Recipient, changed = &Address{}, true
 		}

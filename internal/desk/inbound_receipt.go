@@ -231,7 +231,7 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *InboundEvent,
 		if !strings.Contains(value, "@") {
 			value = threadValue(strings.TrimSpace(r.Recipient))
 		}
-		sentTo := slices.ContainsFunc(slices.Concat(details.To, details.Cc), func(a Address) bool { return emailKey(a.Email) == value })
+		sentTo := slices.ContainsFunc(slices.Concat(details.To, details.Cc, details.Bcc), func(a Address) bool { return emailKey(a.Email) == value })
 		// Any recipient of a mail can forge its bounce, so a bounce flags only addresses
 		// of this conversation.
 		if err := tx.Queue(ctx, `UPDATE contact_points SET undeliverable_at = $3

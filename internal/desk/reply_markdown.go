@@ -14,9 +14,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/markdown"
 )
 
-// MaxSignature bounds a signature in characters.
-const MaxSignature = 4000
-
 // renderMarkdown sets the HTML of the text for mail, in which the pictures that the text places are
 // inline. A text whose HTML would be too large has none.
 func (s *Service) renderMarkdown(w *Content) {

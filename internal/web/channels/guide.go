@@ -38,6 +38,8 @@ type input struct {
 var (
 	autoAnswer = input{Name: "auto_reply", Label: "Automatic answer", Long: true,
 		Help: "Sent once per new ticket, not for automatic messages. Empty: none."}
+	signature = input{Name: "signature", Label: "Signature", Long: true,
+		Help: "Markdown, below all replies by mail, after the signature of the member who writes. {{agent.name}} stands for the member’s name. Empty: none."}
 	smtpURL = input{Name: "smtp_url", Label: "Mail server", Placeholder: "smtps://user:password@mail.example.com",
 		Help: "Sends replies. Empty: the deployment's mail server."}
 	deliveryKey = input{Name: "delivery_api_key", Label: "API key of a delivery provider", Placeholder: "re_…",
@@ -56,7 +58,7 @@ var guides = []guide{{
 	Text:  "Mail that a service receives by SMTP and posts here as raw messages.",
 	Steps: []string{"Configure the service to post each message, with its envelope, to the URL below.", "Enter the secret there as signing key, bearer token, or Basic password."}, Made: true,
 	Address: mailAddress, Secret: input{Label: "Secret", Help: "Empty: generated and shown once."},
-	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
+	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer, signature},
 }, {
 	Name: "email-form", Title: "E-mail by Mailgun", Icon: "channel-email", Provider: "Mailgun routes", Doc: "email-form.md",
 	Text: "Mail that Mailgun receives for your domain.",
@@ -64,7 +66,7 @@ var guides = []guide{{
 		"Create a route: match your address as recipient, forward to the URL below with ?format=mime appended.",
 		"Copy the account's HTTP webhook signing key."},
 	Address: mailAddress, Secret: input{Label: "HTTP webhook signing key", Required: true},
-	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
+	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer, signature},
 }, {
 	Name: "email-parse", Title: "E-mail by SendGrid", Icon: "channel-email", Provider: "SendGrid Inbound Parse", Doc: "email-parse.md",
 	Text: "Mail that SendGrid receives for your host.",
@@ -72,21 +74,21 @@ var guides = []guide{{
 		"Settings, Inbound Parse: add the host with the address below, and tick POST the raw, full MIME message.",
 		"Create a security policy with a signature, attach it to the host, and copy its public key."},
 	Address: mailAddress, Secret: input{Label: "Public key of the security policy", Required: true, Long: true, Help: "Base64 or PEM."},
-	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
+	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer, signature},
 }, {
 	Name: "email-json", Title: "E-mail by Postmark", Icon: "channel-email", Provider: "Postmark's inbound stream", Doc: "email-json.md",
 	Text: "Mail that Postmark receives for you.",
 	Steps: []string{"Server, inbound stream, Settings, Webhook: the address below with anything:TOKEN@ before its host, where TOKEN is the secret.",
 		"Tick Include raw email content.", "Forward your mailbox to the stream's address, or point MX records at it."}, Made: true,
 	Address: mailAddress, Secret: input{Label: "Token", Help: "Empty: generated and shown once."},
-	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
+	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer, signature},
 }, {
 	Name: "email-delivery", Title: "E-mail by Resend", Icon: "channel-email", Provider: "Resend", Doc: "email-delivery.md",
 	Text: "Mail that Resend receives, and replies sent through it.",
 	Steps: []string{"Verify the domain and create an API key with full access.",
 		"Webhooks, Add: the events email.* and the address below.", "Copy the signing secret."},
 	Address: mailAddress, Secret: input{Label: "Signing secret", Required: true, Placeholder: "whsec_…"},
-	Credentials: []input{{Name: "delivery_api_key", Label: "API key", Placeholder: "re_…", Help: "Fetches mail and sends replies."}, smtpURL}, Settings: []input{autoAnswer},
+	Credentials: []input{{Name: "delivery_api_key", Label: "API key", Placeholder: "re_…", Help: "Fetches mail and sends replies."}, smtpURL}, Settings: []input{autoAnswer, signature},
 }, {
 	Name: "sms", Title: "SMS", Icon: "channel-sms", Provider: "Twilio", Doc: "sms.md",
 	Text: "Texts to your numbers, and replies as texts.",

@@ -96,23 +96,30 @@ func (p *pages) htmlBody(w http.ResponseWriter, r *web.Request) error {
 			return "/messages/" + m.TicketID + "/" + m.ID + "/pictures/" + id + "?sig=" + signature
 		})
 	}
-	var body bytes.Buffer
-	err = htmlBodyPage.Execute(&body, struct {
-		Title       string
-		Paper, Rest bool
-		Text        string
-		Markup      template.HTML // sanitized on arrival by package safehtml
-	}{
+	return writeFrame(w, mailPolicy, frame{
 		"Mail from " + m.Author.Name, safehtml.SetsColors(m.HTML), rest,
 		"/messages/" + m.TicketID + "/" + m.ID + "/text", template.HTML(markup),
 	})
-	if err != nil {
+}
+
+// frame is the body of htmlBodyPage.
+type frame struct {
+	Title       string
+	Paper, Rest bool
+	Text        string
+	Markup      template.HTML // sanitized by package safehtml
+}
+
+// writeFrame writes a document for a frame.
+func writeFrame(w http.ResponseWriter, policy string, f frame) error {
+	var body bytes.Buffer
+	if err := htmlBodyPage.Execute(&body, f); err != nil {
 		return err
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(body.Len()))
-	h.Set("Content-Security-Policy", mailPolicy)
+	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")

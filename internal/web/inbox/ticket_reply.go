@@ -61,6 +61,9 @@ type replyOption struct {
 	Until   web.Time // end of the channel's reply window, future or past
 	Left    string   // time left
 	Chosen  bool
+	// Mail has addresses of copies, as the form has them, and as the page showed them.
+	Mail             bool
+	Cc, ShownCc, Bcc string
 	// Unauthenticated wishes of the mail: other recipients and more copies.
 	Address string // of the customer
 	Offers  []recipientOption
@@ -85,12 +88,41 @@ type draftForm struct {
 	conversation string
 	to           string
 	cc           []string
+	copies       copiesForm
 	seen         *string // see [desk.Reply]
 	sendAt       time.Time
 	macro        string // id of the macro to apply; empty: none
 	wrong        string // error
 	crossed      *crossedReply
 	files        bool
+}
+
+// copiesForm has the addresses of copies as posted, separated by commas.
+type copiesForm struct{ cc, shown, bcc string }
+
+// changes returns the addresses that were added to the shown ones, and those that were removed.
+func (f copiesForm) changes() (added, removed []string) {
+	cc, shown := splitAddresses(f.cc), splitAddresses(f.shown)
+	without := func(list, others []string) []string {
+		return slices.DeleteFunc(slices.Clone(list), func(a string) bool {
+			return slices.ContainsFunc(others, func(b string) bool { return strings.EqualFold(a, b) })
+		})
+	}
+	return without(cc, shown), without(shown, cc)
+}
+
+// splitAddresses returns the addresses in a list such as "Bob <bob@example.com>, eve@example.com".
+func splitAddresses(text string) []string {
+	var list []string
+	for part := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || c == ';' || c == '\n' }) {
+		if _, address, ok := strings.Cut(part, "<"); ok {
+			part = strings.TrimSuffix(strings.TrimSpace(address), ">")
+		}
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
 }
 
 // refused reports whether the form must be rendered again.
@@ -171,11 +203,15 @@ func newReplyOption(r *web.Request, o *desk.ReplyOption, said draftForm) replyOp
 	for _, a := range o.Withheld {
 		w.Copy = append(w.Copy, recipientOption{Address: a.Email, Name: partyName(channel.Party{Name: a.Name, Email: a.Email}), Chosen: slices.Contains(said.cc, a.Email)})
 	}
-	var copies []string
+	var copies, addresses []string
 	for _, c := range o.Cc {
-		copies = append(copies, partyName(c))
+		copies, addresses = append(copies, partyName(c)), append(addresses, c.Email)
 	}
 	w.Copies = strings.Join(copies, ", ")
+	w.Mail, w.ShownCc = o.Channel == "email", strings.Join(addresses, ", ")
+	if w.Cc = w.ShownCc; said.refused() && said.conversation == o.ConversationID {
+		w.Cc, w.ShownCc, w.Bcc = said.copies.cc, said.copies.shown, said.copies.bcc
+	}
 	if left := o.OpenUntil.Sub(r.Now); !o.OpenUntil.IsZero() && left > 0 {
 		w.Left = approximate(left)
 	}
@@ -230,11 +266,15 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	if form.Get("do") == "preview" {
+		return p.previewReply(w, r, &t, form)
+	}
 	s := draftForm{
 		kind: form.Get("kind"), reply: form.Get("reply"), note: form.Get("note"),
 		conversation: form.Get("conversation"), macro: form.Get("macro"), files: len(form.Files) > 0 || form.TooLarge,
 	}
 	s.to, s.cc = form.Get("to."+s.conversation), form.Values["cc."+s.conversation]
+	s.copies = copiesForm{form.Get("copies." + s.conversation), form.Get("shown." + s.conversation), form.Get("bcc." + s.conversation)}
 	if s.kind != desk.KindNote {
 		s.kind = desk.KindReply
 	}
@@ -308,7 +348,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 	if content.Empty() && s.macro == "" {
 		return web.Notice{}, problem.New(problem.Invalid, "there is nothing written yet")
 	}
-	by := desk.Actor{ID: r.UserID, Name: cmp.Or(r.User.Name, r.User.Email)}
+	by := actor(r)
 	notice := web.Notice{Text: "Note added. Only your team can see it."}
 	err = p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) error {
 		if content.Empty() {
@@ -318,8 +358,10 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 				return err
 			}
 		} else {
+			added, removed := s.copies.changes()
 			m, err := p.Desk.ReplyTx(ctx, tx, r.OrganizationID, t.ID, desk.Reply{
-				By: by, Content: content, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen, SendAt: s.sendAt, Hold: undoTime(r),
+				By: by, Content: content, ConversationID: s.conversation, To: s.to, Cc: slices.Concat(s.cc, added), Drop: removed,
+				Bcc: splitAddresses(s.copies.bcc), Seen: s.seen, SendAt: s.sendAt, Hold: undoTime(r),
 			})
 			if err != nil {
 				return err
@@ -358,6 +400,11 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 		return nil
 	})
 	return notice, err
+}
+
+// actor returns the user as the author of changes.
+func actor(r *web.Request) desk.Actor {
+	return desk.Actor{ID: r.UserID, Name: cmp.Or(r.User.Name, r.User.Email)}
 }
 
 // The buttons that send, and that send, resolve, and open the next ticket of the list.
@@ -432,7 +479,12 @@ func issueText(i problem.Issue) string {
 			}
 		}
 		return "the files " + i.Message
-	case "to", "cc":
+	case "cc", "bcc":
+		if rest == "" {
+			return "the list of copies " + i.Message
+		}
+		return "an address under Cc or Bcc " + i.Message
+	case "to":
 		return "the recipients have changed; look at them again"
 	case "send_at":
 		return "the time " + i.Message

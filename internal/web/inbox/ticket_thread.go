@@ -3,6 +3,7 @@ package inbox
 import (
 	"cmp"
 	"fmt"
+	"html/template"
 	"maps"
 	"mime"
 	"net/url"
@@ -66,7 +67,8 @@ type messageView struct {
 	Sent      web.Time // by the sender's clock, if it differs
 	Icon      string
 	Channel   string
-	Subject   string // of a mail, if it is not the ticket's
+	Subject   string        // of a mail, if it is not the ticket's
+	Rendered  template.HTML // the text as sent by mail, sanitized; empty: Text
 	Text      []span
 	Quoted    []span // quoted text; nil: none
 	Cut       string // path of the full text; empty: not truncated
@@ -232,7 +234,7 @@ func (p *pages) readPending(r *web.Request, tx *db.Tx, t *desk.Ticket, names map
 	for i := range pending {
 		m := &pending[i]
 		s := newMessageView(r, t, m, names)
-		s.Why, s.HTMLPath, s.Open, s.Again = "Written in the dashboard or by the API.", "", false, ""
+		s.Why, s.HTMLPath, s.Open, s.Again = "Written in the dashboard or by the API.", "", s.Rendered != "", ""
 		s.Text = spans(short(m.Text))
 		s.Pending, s.SendNow = ticketPath(t.Number)+"/pending/"+m.ID+listQuery(r), m.Delivery.State != desk.DeliveryHeld
 		th.Pending = append(th.Pending, s)
@@ -377,7 +379,7 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 
 // textSize returns the size of the texts in the page, in bytes. HTML is not in it.
 func (s *messageView) textSize() int {
-	n := len(s.Original)
+	n := len(s.Original) + len(s.Rendered)
 	if s.Open {
 		return n
 	}
@@ -410,7 +412,24 @@ func (s *messageView) setContent(m *desk.Message) {
 		if m.HTML != "" {
 			s.HTMLPath, s.Remote = path+"/html", len(safehtml.RemoteImages(m.HTML))
 			s.Open = s.Quoted == nil && rich(m.HTML)
+			s.setRendered(m)
 		}
+	}
+}
+
+// setRendered shows a text that was written in Markdown in the page. One that is long, or has images
+// that the page must not load, stays in a frame.
+func (s *messageView) setRendered(m *desk.Message) {
+	if !m.Details.Markdown {
+		return
+	}
+	gone := slices.ContainsFunc(m.Attachments, func(a desk.Attachment) bool { return a.Inline && a.BlobKey == "" })
+	if s.Remote > 0 || gone {
+		s.Open = true
+	} else if s.HTMLPath = ""; len(m.HTML) <= maxShown {
+		s.Rendered, s.Cut, s.Open = template.HTML(m.HTML), "", true
+	} else {
+		s.Open = false
 	}
 }
 
@@ -668,6 +687,7 @@ func facts(r *web.Request, m *desk.Message) []fact {
 	}
 	add("To", addresses(d.To))
 	add("Cc", addresses(d.Cc))
+	add("Bcc", addresses(d.Bcc))
 	add("Subject", d.Subject)
 	if !m.SentAt.IsZero() && m.SentAt.Sub(m.CreatedAt).Abs() > time.Minute {
 		add("Sent", r.Time(m.SentAt).Exact())

@@ -55,6 +55,8 @@ func (p *pages) preferenceFields(r *web.Request) (web.Fields, error) {
 		choice("default_view", "Default view", "The list that the inbox opens.", has.DefaultView, views...),
 		choice("after_send", "After sending", "Where the button Send leads. Notes always stay on the ticket.", has.AfterSend,
 			web.Option{Value: account.AfterSends[0], Label: "Stay on the ticket"}, web.Option{Value: account.AfterSendNext, Label: "Open the next ticket"}),
+		web.Field{Name: "signature", Label: "Signature", Type: "textarea", Rows: 4, Optional: true, Most: account.MaxSignature, Value: has.Signature,
+			Help: "Markdown, below your replies by mail and above the signature of the channel. {{agent.name}} and {{agent.first_name}} stand for your name."},
 	), nil
 }
 
@@ -102,10 +104,10 @@ func (p *pages) preferences(w http.ResponseWriter, r *web.Request) error {
 func readPreferences(has account.Preferences, form url.Values) account.Preferences {
 	for name, field := range map[string]*string{
 		"time_zone": &has.TimeZone, "date_form": &has.DateForm, "clock": &has.Clock, "theme": &has.Theme, "density": &has.Density,
-		"default_view": &has.DefaultView, "after_send": &has.AfterSend,
+		"default_view": &has.DefaultView, "after_send": &has.AfterSend, "signature": &has.Signature,
 	} {
 		if form.Has(name) {
-			*field = strings.TrimSpace(form.Get(name))
+			*field = strings.TrimSpace(strings.ReplaceAll(form.Get(name), "\r\n", "\n"))
 		}
 	}
 	if form.Has("undo_send_seconds") {

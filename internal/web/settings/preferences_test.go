@@ -22,10 +22,11 @@ func TestPreferences(t *testing.T) {
 	d.Want("Preferences", "Time zone", "Empty: the zone of your browser.")
 	want := account.Preferences{
 		TimeZone: "Asia/Tokyo", DateForm: "2006-01-02", Clock: "12h", Theme: "dark", Density: "compact", UndoSend: 5, DefaultView: "/inbox/mine", AfterSend: "next",
+		Signature: "*Ada*\nSupport",
 	}
 	form := url.Values{
 		"time_zone": {" Asia/Tokyo "}, "date_form": {"2006-01-02"}, "clock": {"12h"}, "theme": {"dark"}, "density": {"compact"},
-		"undo_send_seconds": {"5"}, "default_view": {"/inbox/mine"}, "after_send": {"next"},
+		"undo_send_seconds": {"5"}, "default_view": {"/inbox/mine"}, "after_send": {"next"}, "signature": {"*Ada*\r\nSupport\r\n"},
 	}
 	for name := range form {
 		if d.Field(name) == nil {

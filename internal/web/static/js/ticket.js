@@ -61,9 +61,7 @@ function compose() {
   const field = () => composer.elements[composer.elements.kind.value];
   const files = composer.elements.files;
   const wrong = composer.querySelector("[data-wrong]");
-  const list = composer.querySelector("[data-files]");
   const draftState = composer.querySelector("[data-draft-state]");
-  const most = composer.dataset.most * 1e6;
   const refuse = (text) => {
     wrong.textContent = text;
     wrong.hidden = !text;
@@ -109,44 +107,22 @@ function compose() {
   for (const type of ["focusin", "pointerover"]) composer.addEventListener(type, macros, { once: true });
 
   // Add files by selection, drop and paste.
-  let chosen = new DataTransfer();
-  const show = () => {
-    files.files = chosen.files;
-    list.hidden = !chosen.files.length;
-    list.replaceChildren(
-      ...[...chosen.files].map((file, i) => {
-        const item = document.createElement("li");
-        const box = Object.assign(document.createElement("span"), { className: "file" });
-        const drop = Object.assign(document.createElement("button"), { type: "button", className: "quiet", textContent: "×" });
-        drop.setAttribute("aria-label", "Remove " + file.name);
-        drop.addEventListener("click", () => {
-          chosen.items.remove(i);
-          show();
-          files.focus();
-        });
-        box.append(`${file.name} (${file.size < 1e6 ? Math.ceil(file.size / 1e3) + " kB" : (file.size / 1e6).toFixed(1) + " MB"})`, drop);
-        item.append(box);
-        return item;
-      }),
-    );
-    const total = [...chosen.files].reduce((sum, file) => sum + file.size, 0);
-    refuse(total > most ? `The files exceed ${composer.dataset.most} MB in total. Remove some.` : "");
+  let attached;
+  const add = async (more, pasted) => {
+    attached ??= (await import("./files.js")).setup(composer, refuse);
+    attached.add(more, pasted);
   };
-  const add = (more) => {
-    [...more].forEach((file) => chosen.items.add(file));
-    show();
-  };
-  files.addEventListener("change", () => add(files.files));
+  files.addEventListener("change", () => add([...files.files]));
   composer.addEventListener("paste", (event) => {
     if (!event.clipboardData.files.length) return;
     event.preventDefault();
-    add(event.clipboardData.files);
+    add([...event.clipboardData.files], true);
   });
   const over = (is) => (event) => {
     if (!event.dataTransfer?.types.includes("Files")) return;
     event.preventDefault();
     composer.classList.toggle("over", is);
-    if (event.type === "drop") add(event.dataTransfer.files);
+    if (event.type === "drop") add([...event.dataTransfer.files]);
   };
   ticket.addEventListener("dragover", over(true));
   ticket.addEventListener("dragleave", over(false));
@@ -157,7 +133,16 @@ function compose() {
   const see = () => reply.value || (seen.value = document.getElementById("thread").dataset.newest);
   document.addEventListener("kickstand:changed", see);
 
+  const preview = composer.querySelector("[formtarget]");
+  let previews;
+  preview.addEventListener("click", (event) => {
+    if (previews) return;
+    event.preventDefault();
+    import("./preview.js").then((m) => (m.setup(composer, preview), (previews = true), preview.click()));
+  });
+
   composer.addEventListener("submit", async (event) => {
+    if (event.submitter === preview) return;
     event.preventDefault();
     if (sending) return;
     sending = true;
@@ -181,8 +166,8 @@ function compose() {
         back = false;
         if (area.value.startsWith(text)) area.value = area.value.slice(text.length);
         saved = composer.elements.reply.value + "\0" + composer.elements.note.value;
-        chosen = new DataTransfer();
-        show();
+        attached?.clear();
+        composer.querySelectorAll("[name^=bcc]").forEach((blind) => (blind.value = ""));
         draftState.textContent = "";
         composer.querySelector("[data-macro]")?.remove();
         put(page);
