@@ -208,6 +208,9 @@ func (s *Service) startTicket(ctx context.Context, tx *db.Tx, in *InboundEvent, 
 // appendMessage writes a public message into a ticket, which is locked. A customer's message
 // reopens it.
 func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *InboundEvent, p *threadRef, e *unsavedMessage) (Result, error) {
+	if e.Kind == KindForward {
+		return s.appendForwarded(ctx, tx, in, p, e)
+	}
 	t := &p.ticket
 	fresh, err := s.writeMessage(ctx, tx, in, p, e)
 	if err != nil {
@@ -331,7 +334,7 @@ func (s *Service) writeMessage(ctx context.Context, tx *db.Tx, in *InboundEvent,
 	if fresh, err := s.insertMessage(ctx, tx, in.OrganizationID, &e.Message); err != nil || !fresh {
 		return false, err
 	}
-	if e.Kind == KindReply {
+	if e.Kind != KindNote {
 		if err := s.quotas.AddMessageTx(ctx, tx, in.OrganizationID, e.quota); err != nil {
 			return false, err
 		}

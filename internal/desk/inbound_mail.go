@@ -118,6 +118,13 @@ func (s *Service) applyMail(ctx context.Context, tx *db.Tx, in *InboundEvent, m 
 		e.Details.Class, e.Details.ClassRule = channel.ClassInbound, "no other rule"
 	}
 	copied, automatic := e.Details.Class == channel.ClassOutboundCopy, e.Details.Class == channel.ClassAutoReply
+	if threaded && !automatic && p.newConversation == nil && (copied || !m.isAgent || !m.isAuthentic()) {
+		if forwarded, err := isForwarded(ctx, tx, &p); err != nil {
+			return Result{}, err
+		} else if forwarded {
+			return s.intakeForwarded(ctx, tx, in, m, e, &p)
+		}
+	}
 	switch {
 	case copied && (threaded || len(m.others) > 0):
 		return s.intakeOutboundCopy(ctx, tx, in, m, e, p, link)
@@ -540,7 +547,7 @@ func (s *Service) matchThreadByTag(ctx context.Context, tx *db.Tx, in *InboundEv
 // message: the conversation of its channel, or a new one.
 func mailDestination(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, t Ticket) (threadRef, error) {
 	p := threadRef{ticket: t}
-	err := tx.QueryRow(ctx, `SELECT id FROM conversations WHERE ticket_id = $1 AND channel = $2
+	err := tx.QueryRow(ctx, `SELECT id FROM conversations WHERE ticket_id = $1 AND channel = $2 AND NOT forwarded
 		ORDER BY CASE WHEN connection_id = $3 THEN 0 ELSE 1 END, id LIMIT 1`, t.ID, in.Channel, in.ConnectionID).Scan(&p.conversationID)
 	if errors.Is(err, db.ErrNoRows) {
 		// The ticket started on another channel.

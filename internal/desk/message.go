@@ -38,6 +38,9 @@ const (
 
 	KindReply = "reply"
 	KindNote  = "note" // for agents only; never leaves
+	// KindForward is a mail that forwards messages to somebody outside the ticket, or one of the
+	// mails that follow it; see [Service.ForwardTx].
+	KindForward = "forward"
 
 	AuthorCustomer = "customer"
 	AuthorAgent    = "agent"
@@ -278,7 +281,8 @@ type Conversation struct {
 	OptedOutAt   time.Time `json:"opted_out_at,omitzero"` // no more messages may be sent here
 	CreatedAt    time.Time `json:"created_at"`
 
-	home string // the ticket before a merge into this one; empty: none
+	home      string // the ticket before a merge into this one; empty: none
+	forwarded bool   // with somebody to whom messages were forwarded, not with the customer
 }
 
 // Conversations returns the conversations of a ticket, in order. Another
@@ -291,9 +295,9 @@ func (s *Service) Conversations(ctx context.Context, q db.Querier, organizationI
 }
 
 func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
-	if err := tx.Queue(ctx, `INSERT INTO conversations (ticket_id, id, connection_id, channel, thread_key, customer_id, opted_out_at, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		c.TicketID, c.ID, c.ConnectionID, c.Channel, db.Text(c.ThreadKey), c.CustomerID, db.Time(c.OptedOutAt), c.CreatedAt.UnixMicro()); err != nil {
+	if err := tx.Queue(ctx, `INSERT INTO conversations (ticket_id, id, connection_id, channel, thread_key, customer_id, opted_out_at, created_at, forwarded)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		c.TicketID, c.ID, c.ConnectionID, c.Channel, db.Text(c.ThreadKey), c.CustomerID, db.Time(c.OptedOutAt), c.CreatedAt.UnixMicro(), c.forwarded); err != nil {
 		return fmt.Errorf("write conversation: %w", err)
 	}
 	return nil

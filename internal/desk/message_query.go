@@ -27,8 +27,8 @@ type MessageQuery struct {
 // Check implements [problem.Checker].
 func (q MessageQuery) Check(v *problem.Validation) {
 	for _, kind := range q.Kind {
-		if kind != KindReply && kind != KindNote {
-			v.Add("kind", "must be one of reply, note")
+		if kind != KindReply && kind != KindNote && kind != KindForward {
+			v.Add("kind", "must be one of reply, note, forward")
 		}
 	}
 	for _, direction := range q.Direction {

@@ -23,6 +23,7 @@ type ReplyOption struct {
 	Cc             []channel.Party // recipients of copies, of mail
 	Subject        string          // of mail
 	Signature      string          // of the connection, in Markdown; of mail
+	Forwarded      bool            // with somebody to whom messages were forwarded, not with the customer
 	// Offers are recipients that mails request without proof, newest first; an agent
 	// may select one with [Reply.To]. Withheld are participants without copies: for the
 	// same reason, or because an agent has dropped them; see [Reply.Cc].
@@ -36,7 +37,8 @@ type ReplyOption struct {
 }
 
 // ReplyOptions returns the conversations of a ticket, or of its survivor, in the
-// order in which [Service.ReplyTx] tries them. Error: NotFound.
+// order in which [Service.ReplyTx] tries them, followed by those about forwarded messages, which
+// a reply must select. Error: NotFound.
 func (s *Service) ReplyOptions(ctx context.Context, q db.Querier, organizationID, ticketID string) ([]ReplyOption, error) {
 	t, err := s.Ticket(ctx, q, organizationID, ticketID)
 	for err == nil && t.MergedIntoID != "" {
@@ -49,10 +51,15 @@ func (s *Service) ReplyOptions(ctx context.Context, q db.Querier, organizationID
 	if err != nil {
 		return nil, fmt.Errorf("find conversations: %w", err)
 	}
+	forwarded, err := forwardedConversations(ctx, q, &t)
+	if err != nil {
+		return nil, fmt.Errorf("find conversations: %w", err)
+	}
+	conversations = append(conversations, forwarded...)
 	ways := make([]ReplyOption, 0, len(conversations))
 	for i := range conversations {
 		c := &conversations[i]
-		w := ReplyOption{ConversationID: c.ID, Channel: c.Channel, ConnectionID: c.ConnectionID}
+		w := ReplyOption{ConversationID: c.ID, Channel: c.Channel, ConnectionID: c.ConnectionID, Forwarded: c.forwarded}
 		if c.Channel == ChannelAPI {
 			w.To = channel.Party{Name: t.Customer.Name, Email: t.Customer.Email, Phone: t.Customer.Phone}
 			ways = append(ways, w)
@@ -69,7 +76,7 @@ func (s *Service) ReplyOptions(ctx context.Context, q db.Querier, organizationID
 			w.ConnectionID = r.connectionID
 		}
 		w.From, w.To, w.Cc, w.Subject, w.Signature, w.Warning, w.OpenUntil = out.From, out.To, out.Cc, out.Subject, out.Signature, r.warning, out.WindowEndsAt
-		if c.Channel == channelEmail {
+		if c.Channel == channelEmail && !c.forwarded {
 			if err := s.addRecipientChoices(ctx, q, &t, c, &w); err != nil {
 				return nil, err
 			}

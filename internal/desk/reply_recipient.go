@@ -156,15 +156,15 @@ func loadMailThread(ctx context.Context, q db.Querier, t *Ticket, c *Conversatio
 		err = row.Scan(&m.direction, &m.author, db.IntoText(&m.externalID), db.IntoJSON(&m.details))
 		return m, err
 	}, `SELECT direction, author_name, external_id, details FROM messages
-		WHERE ticket_id = $1 AND conversation_id = $2 AND kind = 'reply'
-		ORDER BY CASE WHEN direction = 'inbound' OR details LIKE '%"chosen":true%' THEN 0 ELSE 1 END, seq DESC, id DESC LIMIT $3`, t.ID, c.ID, maxPastMails)
+		WHERE ticket_id = $1 AND conversation_id = $2 AND kind = $4
+		ORDER BY CASE WHEN direction = 'inbound' OR details LIKE '%"chosen":true%' THEN 0 ELSE 1 END, seq DESC, id DESC LIMIT $3`, t.ID, c.ID, maxPastMails, c.messageKind())
 	if err != nil {
 		return k, fmt.Errorf("find the mail to answer: %w", err)
 	}
 	if len(k.mails) > 0 {
 		k.recipient = k.mails[0].recipient()
 	}
-	if k.recipient.Email == "" {
+	if k.recipient.Email == "" && !c.forwarded {
 		of := customerRef{Customer: t.Customer}
 		if c.CustomerID != of.ID {
 			if of, err = loadCustomer(ctx, q, c.CustomerID); err != nil {

@@ -96,7 +96,7 @@ func (s *Service) sendReply(ctx context.Context, tx *db.Tx, t *Ticket, conversat
 		if isNew {
 			p.newConversation = c
 		}
-		if c.Channel == channelEmail {
+		if c.Channel == channelEmail && !c.forwarded {
 			if err := confirmParticipants(ctx, tx, &p, e.chosen, ""); err != nil {
 				return err
 			}
@@ -136,18 +136,19 @@ func (c *Conversation) inbound(t *Ticket) *InboundEvent {
 	return &InboundEvent{OrganizationID: t.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.Channel}
 }
 
-const selectConversation = "SELECT c.id, c.ticket_id, c.connection_id, c.channel, c.thread_key, c.customer_id, c.opted_out_at, c.created_at, c.home_id FROM conversations c "
+const selectConversation = "SELECT c.id, c.ticket_id, c.connection_id, c.channel, c.thread_key, c.customer_id, c.opted_out_at, c.created_at, c.home_id, c.forwarded FROM conversations c "
 
 func scanConversation(row db.Row) (Conversation, error) {
 	var c Conversation
 	err := row.Scan(&c.ID, &c.TicketID, &c.ConnectionID, &c.Channel, db.IntoText(&c.ThreadKey), &c.CustomerID,
-		db.IntoTime(&c.OptedOutAt), db.IntoTime(&c.CreatedAt), db.IntoText(&c.home))
+		db.IntoTime(&c.OptedOutAt), db.IntoTime(&c.CreatedAt), db.IntoText(&c.home), &c.forwarded)
 	return c, err
 }
 
 // replyCandidates returns the conversations for a reply, the likeliest first: the
 // selected one, or all by their customer's newest message. A ticket of the API
 // without a conversation has one without an id, which the first reply creates.
+// Conversations about forwarded messages must be selected.
 func replyCandidates(ctx context.Context, q db.Querier, t *Ticket, conversationID string) ([]Conversation, error) {
 	if conversationID != "" {
 		c, err := db.One(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", t.ID, conversationID)
@@ -160,7 +161,7 @@ func replyCandidates(ctx context.Context, q db.Querier, t *Ticket, conversationI
 	}
 	const heard = `FROM messages m WHERE m.ticket_id = c.ticket_id AND m.conversation_id = c.id
 		AND m.direction = 'inbound' AND m.kind = 'reply' AND m.placed_by <> 'ticket_tag'`
-	all, err := db.All(ctx, q, scanConversation, selectConversation+`WHERE c.ticket_id = $1
+	all, err := db.All(ctx, q, scanConversation, selectConversation+`WHERE c.ticket_id = $1 AND NOT c.forwarded
 		ORDER BY coalesce((SELECT max(m.seq) `+heard+`), -1) DESC, coalesce((SELECT max(m.id) `+heard+`), '') DESC,
 			c.created_at DESC, c.id DESC`, t.ID)
 	if err == nil && len(all) == 0 && t.Channel == ChannelAPI {
@@ -173,7 +174,7 @@ func replyCandidates(ctx context.Context, q db.Querier, t *Ticket, conversationI
 // author, and without content for nil. Quotas are enforced for it.
 func (s *Service) newOutboundMessage(id string, now time.Time, t *Ticket, c *Conversation, w *Content) *unsavedMessage {
 	e := &unsavedMessage{Message: Message{
-		ID: id, TicketID: t.ID, ConversationID: c.ID, Direction: DirectionOutbound, Channel: c.Channel, Kind: KindReply,
+		ID: id, TicketID: t.ID, ConversationID: c.ID, Direction: DirectionOutbound, Channel: c.Channel, Kind: c.messageKind(),
 		PlacedBy: RuleWritten, CreatedAt: now,
 	}, quota: quota.Enforced}
 	if w != nil {
@@ -405,6 +406,9 @@ const maxCc = 20
 // organization's own addresses, unattended ones, and participants without copies,
 // unless pick has them. Error: Invalid at to, cc or bcc.
 func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, d Details, pick chosenRecipients) (Details, error) {
+	if c.forwarded && len(d.To) > 0 {
+		return d, nil // the first mail
+	}
 	past, err := loadMailThread(ctx, q, t, c)
 	if err != nil {
 		return d, err
@@ -426,7 +430,7 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 	}
 	if own, err := s.isOwnOrEmpty(ctx, q, t, to.Email); err != nil {
 		return d, err
-	} else if own {
+	} else if own && !c.forwarded {
 		of := customerRef{Customer: t.Customer}
 		if c.CustomerID != of.ID {
 			if of, err = loadCustomer(ctx, q, c.CustomerID); err != nil {
@@ -473,6 +477,9 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 
 // mailParticipants returns the participants that get copies of mails in conversation c.
 func mailParticipants(ctx context.Context, q db.Querier, t *Ticket, c *Conversation) ([]Address, error) {
+	if c.forwarded {
+		return nil, nil
+	}
 	list, err := db.All(ctx, q, func(row db.Row) (a Address, err error) {
 		err = row.Scan(&a.Email, &a.Name)
 		return a, err
