@@ -29,6 +29,7 @@ func (p *pages) handleTickets() {
 	p.Handle("/tickets/{number}/properties", web.Route{Post: p.changeProperties})
 	p.Handle("/tickets/{number}/merge", web.Route{Get: p.showMergeForm, Post: p.merge})
 	p.Handle("/tickets/{number}/unmerge", web.Route{Post: p.unmerge})
+	p.Handle("/tickets/{number}/forward", web.Route{Get: p.showForwardForm, Post: p.forward})
 	p.Handle("/tickets/{number}/split", web.Route{Get: p.showSplitForm, Post: p.split})
 	// Only admins may do what cannot be undone.
 	p.Handle("/tickets/{number}/delete", web.Route{Get: p.confirmDeleteTicket, Post: p.deleteTicket, Admin: true, Proof: true})

@@ -333,36 +333,43 @@ func (p *pages) renderSplit(w http.ResponseWriter, r *web.Request, t desk.Ticket
 	}
 	b.More = next != nil
 	for _, m := range slices.Backward(messages) {
-		text := m.Text
-		if m.Stripped != "" {
-			text = m.Stripped
-		}
-		text = strings.Join(strings.Fields(short(text)), " ")
-		if runes := []rune(text); len(runes) > 200 {
-			text = string(runes[:200]) + "…"
-		}
-		switch {
-		case text == "" && len(m.Attachments) > 0:
-			text = "File: " + m.Attachments[0].Name
-		case text == "":
-			text = "(says nothing)"
-		}
-		who := m.Author.Name
-		if who == "" {
-			if who = "Kickstand"; m.Author.Type == desk.AuthorCustomer {
-				who = requesterName(&t)
-			}
-		}
-		b.Messages = append(b.Messages, splitChoice{
-			ID: m.ID, Sender: who, Text: text, Note: m.Kind == desk.KindNote, Chosen: slices.Contains(chosen, m.ID),
-			Icon: channelIcon(m.Channel), Channel: channelLabel(m.Channel), At: r.Time(m.CreatedAt),
-		})
+		c := newSplitChoice(r, &t, &m)
+		c.Chosen = slices.Contains(chosen, m.ID)
+		b.Messages = append(b.Messages, c)
 	}
 	page := web.Page{Title: "Split ticket #" + strconv.FormatInt(t.Number, 10), At: "/inbox", Body: b}
 	if wrong != "" {
 		page.Status = http.StatusUnprocessableEntity
 	}
 	return p.Render(w, r, "split", page)
+}
+
+// newSplitChoice returns a message in a line.
+func newSplitChoice(r *web.Request, t *desk.Ticket, m *desk.Message) splitChoice {
+	text := m.Text
+	if m.Stripped != "" {
+		text = m.Stripped
+	}
+	text = strings.Join(strings.Fields(short(text)), " ")
+	if runes := []rune(text); len(runes) > 200 {
+		text = string(runes[:200]) + "…"
+	}
+	switch {
+	case text == "" && len(m.Attachments) > 0:
+		text = "File: " + m.Attachments[0].Name
+	case text == "":
+		text = "(says nothing)"
+	}
+	who := m.Author.Name
+	if who == "" {
+		if who = "Kickstand"; m.Author.Type == desk.AuthorCustomer {
+			who = requesterName(t)
+		}
+	}
+	return splitChoice{
+		ID: m.ID, Sender: who, Text: text, Note: m.Kind == desk.KindNote,
+		Icon: channelIcon(m.Channel), Channel: channelLabel(m.Channel), At: r.Time(m.CreatedAt),
+	}
 }
 
 func (p *pages) split(w http.ResponseWriter, r *web.Request) error {

@@ -62,6 +62,7 @@ type replyOption struct {
 	Left    string   // time left
 	Chosen  bool
 	// Mail has addresses of copies, as the form has them, and as the page showed them.
+	Forwarded        bool // with somebody to whom messages were forwarded
 	Mail             bool
 	Cc, ShownCc, Bcc string
 	// Unauthenticated wishes of the mail: other recipients and more copies.
@@ -141,7 +142,7 @@ func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said d
 	for i := range options {
 		c.Options = append(c.Options, newReplyOption(r, &options[i], said))
 	}
-	possible := slices.IndexFunc(c.Options, func(o replyOption) bool { return o.Refusal == "" })
+	possible := slices.IndexFunc(c.Options, func(o replyOption) bool { return o.Refusal == "" && !o.Forwarded })
 	can := possible >= 0
 	if i := slices.IndexFunc(c.Options, func(o replyOption) bool { return o.ID == chosen }); i >= 0 {
 		c.Options[i].Chosen = true
@@ -151,7 +152,7 @@ func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said d
 	switch {
 	case len(options) == 0:
 		c.Refusal = "This ticket has no conversation to reply to. Add a note, or create a new ticket for the customer."
-	case !can && len(options) == 1:
+	case !can && (len(options) == 1 || options[1].Forwarded):
 		c.Refusal = asSentence(c.Options[0].Refusal)
 	case !can:
 		c.Refusal = "No conversation of this ticket accepts a reply right now."
@@ -208,6 +209,7 @@ func newReplyOption(r *web.Request, o *desk.ReplyOption, said draftForm) replyOp
 		copies, addresses = append(copies, partyName(c)), append(addresses, c.Email)
 	}
 	w.Copies = strings.Join(copies, ", ")
+	w.Forwarded = o.Forwarded
 	w.Mail, w.ShownCc = o.Channel == "email", strings.Join(addresses, ", ")
 	if w.Cc = w.ShownCc; said.refused() && said.conversation == o.ConversationID {
 		w.Cc, w.ShownCc, w.Bcc = said.copies.cc, said.copies.shown, said.copies.bcc

@@ -369,7 +369,7 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 	}
 	if m.Direction == desk.DirectionOutbound && !s.Note {
 		s.Delivery = newDelivery(r, m)
-		if m.Delivery.State == channel.ReceiptFailed {
+		if m.Delivery.State == channel.ReceiptFailed && m.Kind == desk.KindReply {
 			s.Again = ticketPath(t.Number) + "?again=" + m.ID + "#reply"
 		}
 	}
@@ -650,6 +650,8 @@ func messageBadges(m *desk.Message) []web.Badge {
 	add(d.Class == channel.ClassBounce, web.Badge{Text: "Bounce", Tone: web.Warning, Icon: "alert"})
 	add(d.Class == channel.ClassVoicemail, web.Badge{Text: "Voicemail"})
 	add(d.Automatic, web.Badge{Text: "Automatic"})
+	add(m.Kind == desk.KindForward && m.Direction == desk.DirectionOutbound, web.Badge{Text: "Forwarded to " + addresses(d.To), Icon: "out"})
+	add(m.Kind == desk.KindForward && m.Direction == desk.DirectionInbound, web.Badge{Text: "Answer to a forward", Icon: "out"})
 	add(d.SentElsewhere, web.Badge{Text: "Sent from another client"})
 	add(slices.ContainsFunc(d.Annotations, func(a desk.Annotation) bool { return a.Kind == channel.Edited }), web.Badge{Text: "Edited"})
 	return list
