@@ -55,7 +55,7 @@ func (s *Service) ForwardTx(ctx context.Context, tx *db.Tx, organizationID, tick
 		return Message{}, err
 	}
 	c := Conversation{
-		ID: newID(), TicketID: t.ID, ConnectionID: f.ConnectionID, Channel: channelEmail, CustomerID: t.Customer.ID, CreatedAt: tx.Now, forwarded: true,
+		ID: newID(), TicketID: t.ID, ConnectionID: f.ConnectionID, Channel: channelEmail, CustomerID: t.Customer.ID, CreatedAt: tx.Now, Forwarded: true,
 	}
 	if c.ConnectionID == "" {
 		if c.ConnectionID, err = mailConnection(ctx, tx, t.ID); err != nil {
@@ -266,7 +266,7 @@ func forwardedConversations(ctx context.Context, q db.Querier, t *Ticket) ([]Con
 
 // messageKind returns the kind of an agent's messages in a conversation.
 func (c *Conversation) messageKind() string {
-	if c.forwarded {
+	if c.Forwarded {
 		return KindForward
 	}
 	return KindReply

@@ -280,9 +280,10 @@ type Conversation struct {
 	CustomerID   string    `json:"customer_id"`
 	OptedOutAt   time.Time `json:"opted_out_at,omitzero"` // no more messages may be sent here
 	CreatedAt    time.Time `json:"created_at"`
+	// Forwarded: with somebody to whom messages were forwarded, not with the customer.
+	Forwarded bool `json:"forwarded,omitempty"`
 
-	home      string // the ticket before a merge into this one; empty: none
-	forwarded bool   // with somebody to whom messages were forwarded, not with the customer
+	home string // the ticket before a merge into this one; empty: none
 }
 
 // Conversations returns the conversations of a ticket, in order. Another
@@ -297,7 +298,7 @@ func (s *Service) Conversations(ctx context.Context, q db.Querier, organizationI
 func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
 	if err := tx.Queue(ctx, `INSERT INTO conversations (ticket_id, id, connection_id, channel, thread_key, customer_id, opted_out_at, created_at, forwarded)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		c.TicketID, c.ID, c.ConnectionID, c.Channel, db.Text(c.ThreadKey), c.CustomerID, db.Time(c.OptedOutAt), c.CreatedAt.UnixMicro(), c.forwarded); err != nil {
+		c.TicketID, c.ID, c.ConnectionID, c.Channel, db.Text(c.ThreadKey), c.CustomerID, db.Time(c.OptedOutAt), c.CreatedAt.UnixMicro(), c.Forwarded); err != nil {
 		return fmt.Errorf("write conversation: %w", err)
 	}
 	return nil

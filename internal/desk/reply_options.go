@@ -59,7 +59,7 @@ func (s *Service) ReplyOptions(ctx context.Context, q db.Querier, organizationID
 	ways := make([]ReplyOption, 0, len(conversations))
 	for i := range conversations {
 		c := &conversations[i]
-		w := ReplyOption{ConversationID: c.ID, Channel: c.Channel, ConnectionID: c.ConnectionID, Forwarded: c.forwarded}
+		w := ReplyOption{ConversationID: c.ID, Channel: c.Channel, ConnectionID: c.ConnectionID, Forwarded: c.Forwarded}
 		if c.Channel == ChannelAPI {
 			w.To = channel.Party{Name: t.Customer.Name, Email: t.Customer.Email, Phone: t.Customer.Phone}
 			ways = append(ways, w)
@@ -76,7 +76,7 @@ func (s *Service) ReplyOptions(ctx context.Context, q db.Querier, organizationID
 			w.ConnectionID = r.connectionID
 		}
 		w.From, w.To, w.Cc, w.Subject, w.Signature, w.Warning, w.OpenUntil = out.From, out.To, out.Cc, out.Subject, out.Signature, r.warning, out.WindowEndsAt
-		if c.Channel == channelEmail && !c.forwarded {
+		if c.Channel == channelEmail && !c.Forwarded {
 			if err := s.addRecipientChoices(ctx, q, &t, c, &w); err != nil {
 				return nil, err
 			}

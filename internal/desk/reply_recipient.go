@@ -164,7 +164,7 @@ func loadMailThread(ctx context.Context, q db.Querier, t *Ticket, c *Conversatio
 	if len(k.mails) > 0 {
 		k.recipient = k.mails[0].recipient()
 	}
-	if k.recipient.Email == "" && !c.forwarded {
+	if k.recipient.Email == "" && !c.Forwarded {
 		of := customerRef{Customer: t.Customer}
 		if c.CustomerID != of.ID {
 			if of, err = loadCustomer(ctx, q, c.CustomerID); err != nil {

@@ -96,7 +96,7 @@ func (s *Service) sendReply(ctx context.Context, tx *db.Tx, t *Ticket, conversat
 		if isNew {
 			p.newConversation = c
 		}
-		if c.Channel == channelEmail && !c.forwarded {
+		if c.Channel == channelEmail && !c.Forwarded {
 			if err := confirmParticipants(ctx, tx, &p, e.chosen, ""); err != nil {
 				return err
 			}
@@ -141,7 +141,7 @@ const selectConversation = "SELECT c.id, c.ticket_id, c.connection_id, c.channel
 func scanConversation(row db.Row) (Conversation, error) {
 	var c Conversation
 	err := row.Scan(&c.ID, &c.TicketID, &c.ConnectionID, &c.Channel, db.IntoText(&c.ThreadKey), &c.CustomerID,
-		db.IntoTime(&c.OptedOutAt), db.IntoTime(&c.CreatedAt), db.IntoText(&c.home), &c.forwarded)
+		db.IntoTime(&c.OptedOutAt), db.IntoTime(&c.CreatedAt), db.IntoText(&c.home), &c.Forwarded)
 	return c, err
 }
 
@@ -406,7 +406,7 @@ const maxCc = 20
 // organization's own addresses, unattended ones, and participants without copies,
 // unless pick has them. Error: Invalid at to, cc or bcc.
 func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, d Details, pick chosenRecipients) (Details, error) {
-	if c.forwarded && len(d.To) > 0 {
+	if c.Forwarded && len(d.To) > 0 {
 		return d, nil // the first mail
 	}
 	past, err := loadMailThread(ctx, q, t, c)
@@ -430,7 +430,7 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 	}
 	if own, err := s.isOwnOrEmpty(ctx, q, t, to.Email); err != nil {
 		return d, err
-	} else if own && !c.forwarded {
+	} else if own && !c.Forwarded {
 		of := customerRef{Customer: t.Customer}
 		if c.CustomerID != of.ID {
 			if of, err = loadCustomer(ctx, q, c.CustomerID); err != nil {
@@ -477,7 +477,7 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 
 // mailParticipants returns the participants that get copies of mails in conversation c.
 func mailParticipants(ctx context.Context, q db.Querier, t *Ticket, c *Conversation) ([]Address, error) {
-	if c.forwarded {
+	if c.Forwarded {
 		return nil, nil
 	}
 	list, err := db.All(ctx, q, func(row db.Row) (a Address, err error) {

@@ -39,10 +39,10 @@ var messageRecord = &schema.Record{Name: "message", Doc: "A message of a ticket.
 		schema.Member{Name: "name", Type: schema.Text(), Nullable: true},
 	)},
 	{Name: "channel", Type: schema.Text(), Example: "email"},
-	{Name: "kind", Type: schema.Enum(desk.KindReply, desk.KindNote), Access: schema.CreateRequired, Doc: "A reply is sent to the customer; a note never is."},
-	{Name: "text", Type: schema.String(0, 100_000), Access: schema.CreateRequired, Nullable: true, Example: "It is on its way."},
+	{Name: "kind", Type: schema.Enum(desk.KindReply, desk.KindNote, desk.KindForward), Access: schema.CreateRequired, Doc: "A reply is sent to the customer; a note never is. A forward is a mail between the organization and somebody to whom a member forwarded messages; it cannot be created here."},
+	{Name: "text", Type: schema.String(0, 100_000), Access: schema.CreateRequired, Nullable: true, Example: "It is on its way.", Doc: "A reply by mail without html is Markdown: the mail has the text and its HTML, and ![name](attachment:map.png) shows the picture of that name among its attachments. HTML in it is shown as text. Other channels send it as it is."},
 	{Name: "stripped_text", Type: schema.Text(), Nullable: true, Doc: "The text without quoted mail, if that differs."},
-	{Name: "html", Type: schema.String(0, 500_000), Access: schema.CreateOnly, Nullable: true, Doc: "Sanitized. If text is empty, it is derived from the HTML."},
+	{Name: "html", Type: schema.String(0, 500_000), Access: schema.CreateOnly, Nullable: true, Doc: "Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail without it, the rendered text."},
 	{Name: "attachments", Access: schema.CreateOnly, Type: schema.Array(schema.Object(
 		schema.Member{Name: "id", Type: schema.ID()},
 		schema.Member{Name: "name", Type: schema.String(1, 255), Access: schema.Required, Example: "receipt.pdf"},
@@ -69,7 +69,8 @@ var messageRecord = &schema.Record{Name: "message", Doc: "A message of a ticket.
 		schema.Member{Name: "reason", Type: schema.Text(), Doc: "In plain words."},
 	)},
 	{Name: "to", Type: schema.String(0, 254), Access: schema.CreateOnly, Nullable: true, Doc: "Recipient of a reply by mail. Set it to accept the address requested by recipient_changed of an earlier message, for all later replies."},
-	{Name: "cc", Type: schema.Array(schema.String(1, 254), 20), Access: schema.CreateOnly, Doc: "Copies of a reply by mail. Set it to add participants that only unproven mail has named; they get copies of all later replies."},
+	{Name: "cc", Type: schema.Array(schema.String(1, 254), 20), Access: schema.CreateOnly, Doc: "Copies of a reply by mail. Set it to add addresses to those that get copies already; they get copies of all later replies. At most 20 altogether."},
+	{Name: "bcc", Type: schema.Array(schema.String(1, 254), 20), Access: schema.CreateOnly, Doc: "Blind copies of this reply by mail. No header names them, and they get no copies of later replies."},
 	{Name: "seen_message_id", Type: schema.ID(), Access: schema.CreateOnly, Nullable: true, WriteOnly: true, Doc: "For a reply: the newest message of the ticket that its author has seen. If a member or another API key has replied since, the reply is refused with crossed_reply."},
 	{Name: "force", Type: schema.Bool(), Access: schema.CreateOnly, WriteOnly: true, Doc: "For a reply with seen_message_id: send it despite newer replies."},
 	{Name: "send_at", Type: schema.Timestamp(), Access: schema.CreateOnly, Nullable: true, Doc: "When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no event, and deleting it undoes it. If a member or another API key replies before, it is not sent and its delivery is failed, unless it has no seen_message_id or force is set."},
@@ -108,6 +109,7 @@ type message struct {
 	RecipientChanged *recipientChanged `json:"recipient_changed"`
 	To               *string           `json:"to"`
 	Cc               []string          `json:"cc"`
+	Bcc              []string          `json:"bcc"`
 
 	Metadata     map[string]string `json:"metadata"`
 	Annotations  []annotation      `json:"annotations"`
@@ -181,6 +183,7 @@ type messageBody struct {
 	ConversationID optional.Value[string]       `json:"conversation_id"`
 	To             optional.Value[string]       `json:"to"`
 	Cc             []string                     `json:"cc"`
+	Bcc            []string                     `json:"bcc"`
 	SeenMessageID  optional.Value[string]       `json:"seen_message_id"`
 	Force          bool                         `json:"force"`
 	SendAt         optional.Value[rfc3339.Time] `json:"send_at"`
@@ -199,6 +202,7 @@ var conversationRecord = &schema.Record{Name: "conversation", Doc: "A thread wit
 	{Name: "channel_id", Type: schema.ID(), Nullable: true, Doc: "The organization's channel, if it is connected."},
 	{Name: "customer_id", Type: schema.ID()},
 	{Name: "thread_key", Type: schema.Text(), Nullable: true, Doc: "The channel's id of the thread."},
+	{Name: "forwarded", Type: schema.Bool(), Doc: "It is with somebody to whom messages of the ticket were forwarded, not with the customer. A reply must name it in conversation_id."},
 	{Name: "opted_out_at", Type: schema.Timestamp(), Nullable: true, Doc: "When the customer opted out of messages here."},
 	{Name: "created_at", Type: schema.Timestamp()},
 }}
@@ -211,6 +215,7 @@ type conversation struct {
 	ChannelID  *string      `json:"channel_id"`
 	CustomerID string       `json:"customer_id"`
 	ThreadKey  *string      `json:"thread_key"`
+	Forwarded  bool         `json:"forwarded"`
 	OptedOutAt rfc3339.Time `json:"opted_out_at"`
 	CreatedAt  rfc3339.Time `json:"created_at"`
 }
@@ -221,7 +226,7 @@ func (a *API) messageRoutes() []rest.Route {
 		Method: "GET", Path: "/tickets/{id}/messages", ID: "listMessages", Tag: "Messages", Summary: "List a ticket's messages",
 		Needs: needs("messages", apikey.Read),
 		Query: []rest.Param{
-			{Name: "kind", Kind: rest.EnumsParam, Values: []string{desk.KindReply, desk.KindNote}},
+			{Name: "kind", Kind: rest.EnumsParam, Values: []string{desk.KindReply, desk.KindNote, desk.KindForward}},
 			{Name: "direction", Kind: rest.EnumsParam, Values: []string{desk.DirectionInbound, desk.DirectionOutbound}},
 			{Name: "created_at", Kind: rest.TimeRange},
 		},
@@ -279,13 +284,16 @@ func (a *API) wireMessage(m *desk.Message) *message {
 	if c := m.Details.RecipientChanged; c != nil {
 		w.RecipientChanged = &recipientChanged{orNull(c.From), c.To, c.Reason}
 	}
-	w.Cc = []string{}
+	w.Cc, w.Bcc = []string{}, []string{}
 	if m.Direction == desk.DirectionOutbound {
 		for _, to := range m.Details.To {
 			w.To = orNull(to.Email)
 		}
 		for _, a := range m.Details.Cc {
 			w.Cc = append(w.Cc, a.Email)
+		}
+		for _, a := range m.Details.Bcc {
+			w.Bcc = append(w.Bcc, a.Email)
 		}
 	}
 	if w.Metadata == nil {
@@ -422,6 +430,9 @@ func (a *API) getMessage(ctx context.Context, r *rest.Request) (rest.Response, e
 func (b *messageBody) draft() (desk.Draft, error) {
 	d := desk.Draft{Text: b.Text, HTML: b.HTML.Value}
 	var v problem.Validation
+	if b.Kind == desk.KindForward {
+		v.AddCode("invalid_value", "kind", "must be reply or note")
+	}
 	if b.Kind == desk.KindNote && b.ConversationID.Value != "" {
 		v.AddCode("conflict", "conversation_id", "must not be given with a note")
 	}
@@ -430,6 +441,9 @@ func (b *messageBody) draft() (desk.Draft, error) {
 	}
 	if b.Kind == desk.KindNote && len(b.Cc) > 0 {
 		v.AddCode("conflict", "cc", "must not be given with a note")
+	}
+	if b.Kind == desk.KindNote && len(b.Bcc) > 0 {
+		v.AddCode("conflict", "bcc", "must not be given with a note")
 	}
 	if b.Kind == desk.KindNote && b.SeenMessageID.Value != "" {
 		v.AddCode("conflict", "seen_message_id", "must not be given with a note")
@@ -505,7 +519,7 @@ func (a *API) createMessage(ctx context.Context, r *rest.Request) (rest.Response
 			m, err = a.Desk.AddNoteTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), by, says)
 		} else {
 			m, err = a.Desk.ReplyTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), desk.Reply{
-				By: by, Content: says, ConversationID: in.ConversationID.Value, To: in.To.Value, Cc: in.Cc, Seen: in.seen(), SendAt: in.SendAt.Value.Std(),
+				By: by, Content: says, ConversationID: in.ConversationID.Value, To: in.To.Value, Cc: in.Cc, Bcc: in.Bcc, Seen: in.seen(), SendAt: in.SendAt.Value.Std(),
 			})
 		}
 		if err != nil {
@@ -524,7 +538,7 @@ func (a *API) listConversations(ctx context.Context, r *rest.Request) (rest.Resp
 	for i, c := range conversations {
 		list[i] = conversation{
 			ID: c.ID, Object: "conversation", TicketID: c.TicketID, Channel: c.Channel, ChannelID: orNull(c.ConnectionID),
-			CustomerID: c.CustomerID, ThreadKey: orNull(c.ThreadKey), OptedOutAt: rfc3339.Time(c.OptedOutAt), CreatedAt: rfc3339.Time(c.CreatedAt),
+			CustomerID: c.CustomerID, ThreadKey: orNull(c.ThreadKey), Forwarded: c.Forwarded, OptedOutAt: rfc3339.Time(c.OptedOutAt), CreatedAt: rfc3339.Time(c.CreatedAt),
 		}
 	}
 	return whole(r, list, func(c conversation) string { return c.ID })

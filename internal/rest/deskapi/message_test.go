@@ -199,8 +199,9 @@ func TestRecipientChanged(t *testing.T) {
 		t.Errorf("recipient_changed is %s, to %v, cc %v", got, first["to"], first["cc"])
 	}
 	refused(t, "somebody else", r.Do("POST", path, `{"kind":"reply","text":"t","to":"mallory@example.net"}`), 422, "validation_failed", "#/to invalid_value")
-	refused(t, "copies for somebody else", r.Do("POST", path, `{"kind":"reply","text":"t","cc":["mallory@example.net"]}`), 422, "validation_failed", "#/cc/0 invalid_value")
-	refused(t, "a note", r.Do("POST", path, `{"kind":"note","text":"t","to":"eve@example.org","cc":["eve@example.org"]}`), 422, "validation_failed", "#/to conflict", "#/cc conflict")
+	refused(t, "copies for nobody", r.Do("POST", path, `{"kind":"reply","text":"t","cc":["nobody"],"bcc":["a@example.net","b"]}`), 422, "validation_failed", "#/cc/0 invalid_format", "#/bcc/1 invalid_format")
+	refused(t, "a forward", r.Do("POST", path, `{"kind":"forward","text":"t"}`), 422, "validation_failed", "#/kind invalid_value")
+	refused(t, "a note", r.Do("POST", path, `{"kind":"note","text":"t","to":"eve@example.org","cc":["eve@example.org"],"bcc":["eve@example.org"]}`), 422, "validation_failed", "#/to conflict", "#/cc conflict", "#/bcc conflict")
 	if got := r.post(path, fields{"kind": "reply", "text": "t"}); got["to"] != "alex@example.com" {
 		t.Errorf("unless said, a reply goes to %v", got["to"])
 	}
