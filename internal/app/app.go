@@ -158,6 +158,7 @@ type App struct {
 	Shop        *shop.Service
 	Inbound     *inbound.Service
 	pictures    *remoteimage.Service
+	sender      *outbound.Service
 	Keys        *apikey.Service
 	Quotas      *quota.Service
 	Requests    *requestlog.Log
@@ -548,6 +549,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		Changed: func(organizationID string) { a.live.PublishCoalesced(organizationID, "imports") }, Logger: a.log,
 	})
 	sender.RegisterWorkers(a.queue, a.Desk)
+	a.sender = sender
 	a.Webhooks = webhook.Open(webhook.Config{
 		DB: a.DB, Queue: a.queue, Events: &a.events, Box: a.box, AllowPrivate: c.AllowPrivateReceivers,
 		Transport:      a.metrics.WebhookTransport(netguard.NewTransport(netguard.Guard{AllowPrivate: c.AllowPrivateReceivers})),

@@ -40,6 +40,9 @@ type Outgoing struct {
 	// Signature is the connection's signature of mails, in Markdown. It is not part of Text.
 	Signature string
 
+	// Limits are those of the channel; see [LimitedSender].
+	Limits Limits
+
 	// WindowEndsAt is the end of the reply window on channels that have one; see
 	// [WindowedSender]. Zero means no window, or a closed one.
 	WindowEndsAt time.Time
@@ -76,6 +79,19 @@ type Sender interface {
 	// Check returns the reason, as a [problem.Error] for the author, why m can never be sent
 	// with these credentials, or nil.
 	Check(m *Outgoing, credentials Credentials) error
+}
+
+// Limits are a channel's limits of messages, for authors who write one. Check enforces them.
+type Limits struct {
+	Text  int    // characters; 0: none worth a mention
+	Parts bool   // a long text leaves in several parts, as by SMS, which are charged one by one
+	Files string // what is true of files, as a clause without a full stop; empty: nothing special
+}
+
+// LimitedSender is implemented by channels with limits that authors should know while they write.
+type LimitedSender interface {
+	Sender
+	Limits() Limits
 }
 
 // WindowedSender is implemented by channels that allow replies for a limited time only.

@@ -23,7 +23,8 @@ type ReplyOption struct {
 	Cc             []channel.Party // recipients of copies, of mail
 	Subject        string          // of mail
 	Signature      string          // of the connection, in Markdown; of mail
-	Forwarded      bool            // with somebody to whom messages were forwarded, not with the customer
+	Limits         channel.Limits
+	Forwarded      bool // with somebody to whom messages were forwarded, not with the customer
 	// Offers are recipients that mails request without proof, newest first; an agent
 	// may select one with [Reply.To]. Withheld are participants without copies: for the
 	// same reason, or because an agent has dropped them; see [Reply.Cc].
@@ -75,7 +76,7 @@ func (s *Service) ReplyOptions(ctx context.Context, q db.Querier, organizationID
 		if r.connectionID != "" {
 			w.ConnectionID = r.connectionID
 		}
-		w.From, w.To, w.Cc, w.Subject, w.Signature, w.Warning, w.OpenUntil = out.From, out.To, out.Cc, out.Subject, out.Signature, r.warning, out.WindowEndsAt
+		w.From, w.To, w.Cc, w.Subject, w.Signature, w.Warning, w.OpenUntil, w.Limits = out.From, out.To, out.Cc, out.Subject, out.Signature, r.warning, out.WindowEndsAt, out.Limits
 		if c.Channel == channelEmail && !c.Forwarded {
 			if err := s.addRecipientChoices(ctx, q, &t, c, &w); err != nil {
 				return nil, err

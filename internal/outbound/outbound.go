@@ -189,11 +189,36 @@ func (s *Service) PrepareSend(ctx context.Context, q db.Querier, organizationID,
 	if _, ok := sender.(channel.MailComposer); ok {
 		m.MessageID = s.messageID(m)
 	}
+	if l, ok := sender.(channel.LimitedSender); ok {
+		m.Limits = l.Limits()
+	}
 	credentials := c.Credentials()
 	if w, ok := sender.(channel.WindowedSender); ok && !m.LastInboundAt.IsZero() {
 		m.WindowEndsAt = m.LastInboundAt.Add(w.Window(m, credentials))
 	}
 	return c.ID, sender.Check(m, credentials)
+}
+
+// SendTrouble returns what an admin has to do so that a connection can send replies; empty: nothing.
+// The proof of its address is not part of that.
+func (s *Service) SendTrouble(c *connection.Connection) string {
+	a, ok := s.adapters[c.Channel]
+	if !ok {
+		return ""
+	}
+	sender := s.sender(c, a.Info().TicketChannel)
+	if sender == nil {
+		return "Replies cannot be sent on this channel, which only receives. Connect an e-mail channel to answer customers who have an address."
+	}
+	m := channel.Outgoing{
+		From: c.Address, To: channel.Party{Email: "x@example.com", Phone: "+14155550100", ID: "14155550100"}, Text: "x",
+		ThreadKey: "C1:1700000000.000100", Now: s.db.Now(), LastInboundAt: s.db.Now(),
+	}
+	p, refused := errors.AsType[*problem.Error](sender.Check(&m, c.Credentials()))
+	if !refused || p.Kind != problem.Precondition {
+		return ""
+	}
+	return "Replies cannot be sent: " + p.Message + ". Enter the missing credentials below."
 }
 
 // signatureSetting is the setting of mail connections with the signature of replies.

@@ -41,6 +41,11 @@ func (*Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) erro
 	return v.Err()
 }
 
+// Limits implements [channel.LimitedSender].
+func (*Adapter) Limits() channel.Limits {
+	return channel.Limits{Text: MaxText, Files: "files are sent as links, which work for a week"}
+}
+
 // thread returns the destination: a chat channel, and the first message of a thread in it.
 func thread(m *channel.Outgoing) (place, root string, ok bool) {
 	place, root, ok = strings.Cut(m.ThreadKey, ":")

@@ -70,6 +70,11 @@ func businessKind(contentType string) (businessFile, bool) {
 	return files[i], true
 }
 
+// Limits implements [channel.LimitedSender].
+func (*Business) Limits() channel.Limits {
+	return channel.Limits{Text: MaxBusinessText, Files: "one file, beside at most 1,024 characters"}
+}
+
 // Check implements [channel.Sender].
 func (*Business) Check(m *channel.Outgoing, credentials channel.Credentials) error {
 	if err := checkCredentials(m, credentials); err != nil {

@@ -44,6 +44,11 @@ func (*Messenger) Window(m *channel.Outgoing, credentials channel.Credentials) t
 	return serviceWindow
 }
 
+// Limits implements [channel.LimitedSender].
+func (*Messenger) Limits() channel.Limits {
+	return channel.Limits{Text: MaxMessengerText, Files: "one file, without text"}
+}
+
 // Check implements [channel.Sender].
 func (a *Messenger) Check(m *channel.Outgoing, credentials channel.Credentials) error {
 	if err := checkCredentials(m, credentials); err != nil {

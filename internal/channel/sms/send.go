@@ -70,6 +70,11 @@ func (a *Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) er
 	return a.checkFiles(m, &v)
 }
 
+// Limits implements [channel.LimitedSender].
+func (*Adapter) Limits() channel.Limits {
+	return channel.Limits{Text: MaxText, Parts: true, Files: "at most 10 files of 5 MB together: pictures, sound, video, contacts and PDF"}
+}
+
 // The provider's limits for files of one message.
 const (
 	maxFiles     = 10

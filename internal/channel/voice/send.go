@@ -41,6 +41,11 @@ var declared = []channel.Credential{
 // response is not sent again.
 var _ channel.APISender = (*Adapter)(nil)
 
+// Limits implements [channel.LimitedSender].
+func (*Adapter) Limits() channel.Limits {
+	return channel.Limits{Text: MaxText, Parts: true, Files: "no files"}
+}
+
 // Check implements [channel.Sender].
 func (*Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) error {
 	if credentials.Get(credToken) == "" || credentials.Get(credUser) == "" && (credentials.Get(credGroup) == "" || credentials.Get(credGroupType) == "") {

@@ -31,6 +31,9 @@ type Config struct {
 	Inbound     *inbound.Service
 	Shop        *shop.Service
 	BaseURL     string // public address, without a trailing slash
+	// SendTrouble returns what an admin has to do so that a connection can send replies; empty:
+	// nothing. nil: this server sends none.
+	SendTrouble func(c *connection.Connection) string
 }
 
 type pages struct {
@@ -134,6 +137,7 @@ type form struct {
 	NoticeAt web.Time
 	Orders   *shop.Subscriptions
 	Checked  web.Time
+	Trouble  string // why it cannot send, and what to do; empty: it can
 	Events   []eventRow
 }
 
@@ -326,6 +330,9 @@ func (p *pages) renderConnection(w http.ResponseWriter, r *web.Request, c connec
 	}
 	body := p.newForm(g, &c)
 	body.Secret, body.Notice = once.secret, c.Notice
+	if p.SendTrouble != nil {
+		body.Trouble = p.SendTrouble(&c)
+	}
 	if c.Notice != nil {
 		body.NoticeAt = r.Time(c.Notice.At)
 	}

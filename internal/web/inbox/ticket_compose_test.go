@@ -1,6 +1,7 @@
 package inbox_test
 
 import (
+	"context"
 	"encoding/base64"
 	"net/http"
 	"net/url"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -147,5 +149,23 @@ func TestCopies(t *testing.T) {
 	h.text("+14155550111", "SM1", "Hello?")
 	if d := b.Page("/tickets/2"); strings.Contains(webtest.Text(d.All("form")[0]), "Bcc") {
 		t.Error("a text has copies")
+	}
+}
+
+// limited is a dispatcher of a channel with limits.
+type limited struct{ dispatcher }
+
+func (d limited) PrepareSend(ctx context.Context, q db.Querier, organizationID, connectionID, ticketChannel string, m *channel.Outgoing) (string, error) {
+	m.Limits = channel.Limits{Text: 1600, Parts: true, Files: "no files"}
+	return d.dispatcher.PrepareSend(ctx, q, organizationID, connectionID, ticketChannel, m)
+}
+
+func TestComposerLimits(t *testing.T) {
+	h := newHarnessWith(t, limited{})
+	h.text("+14155550111", "SM1", "Hello?")
+	d := h.SignIn(h.Agent).Page("/tickets/1")
+	d.Want("At most 1,600 characters; long ones are charged as several; no files.")
+	if got := d.Field("conversation"); webtest.Attr(got, "data-most") != "1600" || !webtest.Has(got, "data-parts") {
+		t.Errorf("the conversation is %v", got.Attr)
 	}
 }

@@ -62,7 +62,10 @@ type replyOption struct {
 	Left    string   // time left
 	Chosen  bool
 	// Mail has addresses of copies, as the form has them, and as the page showed them.
-	Forwarded        bool // with somebody to whom messages were forwarded
+	Forwarded        bool   // with somebody to whom messages were forwarded
+	Most             int    // characters; 0: no limit
+	Parts            bool   // a long text leaves in several parts
+	Limits           string // of the channel, as a sentence; empty: none
 	Mail             bool
 	Cc, ShownCc, Bcc string
 	// Unauthenticated wishes of the mail: other recipients and more copies.
@@ -209,7 +212,7 @@ func newReplyOption(r *web.Request, o *desk.ReplyOption, said draftForm) replyOp
 		copies, addresses = append(copies, partyName(c)), append(addresses, c.Email)
 	}
 	w.Copies = strings.Join(copies, ", ")
-	w.Forwarded = o.Forwarded
+	w.Forwarded, w.Most, w.Parts, w.Limits = o.Forwarded, o.Limits.Text, o.Limits.Parts, limitText(o.Limits)
 	w.Mail, w.ShownCc = o.Channel == "email", strings.Join(addresses, ", ")
 	if w.Cc = w.ShownCc; said.refused() && said.conversation == o.ConversationID {
 		w.Cc, w.ShownCc, w.Bcc = said.copies.cc, said.copies.shown, said.copies.bcc
@@ -218,6 +221,21 @@ func newReplyOption(r *web.Request, o *desk.ReplyOption, said draftForm) replyOp
 		w.Left = approximate(left)
 	}
 	return w
+}
+
+// limitText describes a channel's limits; empty: there are none to know.
+func limitText(l channel.Limits) string {
+	var parts []string
+	if l.Text > 0 {
+		parts = append(parts, web.Sprintf("at most %d characters", l.Text))
+	}
+	if l.Parts {
+		parts = append(parts, "long ones are charged as several")
+	}
+	if l.Files != "" {
+		parts = append(parts, l.Files)
+	}
+	return asSentence(strings.Join(parts, "; "))
 }
 
 // partyName returns a party's name and address.

@@ -91,6 +91,7 @@ function compose() {
   }
   composer.addEventListener("input", (event) => {
     if (!event.target.matches("textarea")) return;
+    if (composer.querySelector("[data-most][name]")) import("./limits.js").then((m) => m.count(composer, draftState));
     if (!writing) here("writing");
     timer ||= setTimeout(keep, 1500);
   });
