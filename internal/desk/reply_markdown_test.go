@@ -136,7 +136,7 @@ func TestInlinePicture(t *testing.T) {
 	}
 }
 
-func TestSignatures(t *testing.T) {
+func TestMailSignatures(t *testing.T) {
 	f, own := signed(t, "{{agent.first_name}}\n_Support_", "Acme & Co")
 	one := f.intake(mail("ana@c.example", "m1@c.example"))
 	m, w := f.replyBy(desk.Actor{ID: graceID, Name: "Grace Hopper"}, one.TicketID, desk.Draft{Text: "Yes."})
