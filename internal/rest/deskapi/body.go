@@ -75,7 +75,7 @@ var (
 			schema.Member{Name: "name", Type: schema.Text(), Nullable: true},
 		)},
 		{Name: "channel", Type: schema.Text(), Nullable: true},
-		{Name: "kind", Type: schema.Enum(desk.KindReply, desk.KindNote)},
+		{Name: "kind", Type: schema.Enum(desk.KindReply, desk.KindNote, desk.KindForward)},
 		{Name: "text", Type: schema.Text(), Nullable: true},
 		{Name: "html", Type: schema.Text(), Nullable: true},
 		{Name: "attachments", Type: schema.Array(schema.Object(
@@ -230,7 +230,7 @@ func flatMessage() []schema.Member {
 		{Name: "authorId", Type: schema.ID(), Nullable: true},
 		{Name: "authorName", Type: schema.Text(), Nullable: true},
 		{Name: "channel", Type: schema.Text(), Nullable: true},
-		{Name: "kind", Type: schema.Enum(desk.KindReply, desk.KindNote)},
+		{Name: "kind", Type: schema.Enum(desk.KindReply, desk.KindNote, desk.KindForward)},
 		{Name: "text", Type: schema.Text(), Nullable: true},
 		{Name: "html", Type: schema.Text(), Nullable: true},
 		{Name: "attachments", Type: schema.Array(schema.Nested(flatAttachment), 1000)},
