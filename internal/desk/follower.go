@@ -3,7 +3,7 @@ package desk
 import (
 	"context"
 	"fmt"
-	"slices"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
@@ -30,10 +30,19 @@ func (s *Service) UnfollowTx(ctx context.Context, tx *db.Tx, organizationID, tic
 	return nil
 }
 
-// Followers returns the ids of the members who follow a ticket, the first follower first.
-func (s *Service) Followers(ctx context.Context, q db.Querier, organizationID, ticketID string) ([]string, error) {
-	list, err := db.All(ctx, q, scanText,
-		"SELECT user_id FROM ticket_followers WHERE ticket_id = $1 AND organization_id = $2 ORDER BY followed_at, user_id", ticketID, organizationID)
+// Follower is a member who follows a ticket.
+type Follower struct {
+	UserID string
+	Since  time.Time
+}
+
+// Followers returns the members who follow a ticket, the first follower first. A ticket that the
+// organization does not have has none.
+func (s *Service) Followers(ctx context.Context, q db.Querier, organizationID, ticketID string) ([]Follower, error) {
+	list, err := db.All(ctx, q, func(row db.Row) (f Follower, err error) {
+		err = row.Scan(&f.UserID, db.IntoTime(&f.Since))
+		return f, err
+	}, "SELECT user_id, followed_at FROM ticket_followers WHERE ticket_id = $1 AND organization_id = $2 ORDER BY followed_at, user_id", ticketID, organizationID)
 	if err != nil {
 		return nil, fmt.Errorf("find followers: %w", err)
 	}
@@ -70,10 +79,13 @@ func (s *Service) noticeCustomerMessage(ctx context.Context, tx *db.Tx, t *Ticke
 	if err != nil {
 		return err
 	}
-	if t.AssigneeID != "" && !slices.Contains(followers, t.AssigneeID) {
-		followers = append(followers, t.AssigneeID)
+	ids := []string{t.AssigneeID}
+	for _, f := range followers {
+		if f.UserID != t.AssigneeID {
+			ids = append(ids, f.UserID)
+		}
 	}
-	return s.notice(ctx, tx, t.OrganizationID, newNotice{t.ID, NoticeAnswered, messageID, ""}, followers...)
+	return s.notice(ctx, tx, t.OrganizationID, newNotice{t.ID, NoticeAnswered, messageID, ""}, ids...)
 }
 
 // noticeAssigned makes the assignee of a ticket a follower, and notifies them if somebody else

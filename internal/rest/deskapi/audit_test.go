@@ -30,6 +30,9 @@ var notAudited = map[string]string{
 	"createMessage":  "message of the ticket",
 	"applyMacro":     "timeline of the ticket",
 	"deleteMessage":  "message of the ticket",
+	"addFollower":    "list of followers",
+	"removeFollower": "list of followers",
+	"readNotice":     "list of notices",
 	"createCustomer": "customer events",
 	"updateCustomer": "customer events",
 }

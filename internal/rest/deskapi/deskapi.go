@@ -29,12 +29,14 @@ const Base = "/api/v1"
 var Tags = map[string]string{
 	"Tickets":        "Requests of customers: list, search, create, change, merge and split them.",
 	"Timeline":       "Changes of a ticket: who made them, when and where.",
+	"Followers":      "Members who are notified of the messages of a ticket.",
 	"Views":          "Saved lists of tickets that the members share.",
 	"Messages":       "Messages and conversations of a ticket, replies to customers, notes, and files.",
 	"Search":         "Records of all kinds by one text.",
 	"Customers":      "People who contact the organization.",
 	"Macros":         "Saved replies with changes of tickets.",
 	"Members":        "Users of the organization, to whom tickets can be assigned.",
+	"Notices":        "What members are notified of.",
 	"Webhooks":       "Subscriptions to events, and their deliveries.",
 	"Channels":       "Addresses at which customers reach the organization, and the proofs that they are its own.",
 	"Inbound events": "Verified requests of the channels' providers, and their results.",
@@ -61,11 +63,11 @@ type API struct {
 // Routes returns all routes.
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
-		a.ticketRoutes(), a.timelineRoutes(), a.viewRoutes(),
+		a.ticketRoutes(), a.followerRoutes(), a.timelineRoutes(), a.viewRoutes(),
 		a.messageRoutes(),
 		a.customerRoutes(), a.searchRoutes(),
 		a.macroRoutes(),
-		a.memberRoutes(),
+		a.memberRoutes(), a.noticeRoutes(),
 		a.webhookRoutes(), a.deliveryRoutes(), a.channelRoutes(), a.inboundRoutes(),
 		a.eventRoutes(), a.analyticsRoutes(), a.slaRoutes(),
 		[]rest.Route{rest.AuditRoute(needs("settings", apikey.Read), "Security-relevant actions in the helpdesk: sign-ins, members, channels, webhooks, API keys, settings and more.", a.Audit)},

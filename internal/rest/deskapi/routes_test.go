@@ -60,6 +60,17 @@ var samples = map[string]func(p tenant) string{
 		send(p.t, p.Client, "POST", c+"/merge", `{"into":"`+p.created("/customers", `{"name":"Sam"}`).text("id")+`"}`, 200)
 		return c + "/unmerge"
 	},
+	"/tickets/{id}/followers/{member_id}": func(p tenant) string {
+		path := "/tickets/" + p.ticket().text("id") + "/followers/" + p.grace.ID
+		send(p.t, p.Client, "PUT", path, "", 200)
+		return path
+	},
+	"/members/{member_id}": func(p tenant) string { return "/members/" + p.grace.ID },
+	"/members/{member_id}/notices/{notice_id}": func(p tenant) string {
+		send(p.t, p.Client, "PUT", "/tickets/"+p.ticket().text("id"), `{"assignee_id":"`+p.grace.ID+`"}`, 200)
+		path := "/members/" + p.grace.ID + "/notices"
+		return path + "/" + send(p.t, p.Client, "GET", path, "", 200).list("data")[0].text("id")
+	},
 	"/attachments/{id}": func(p tenant) string {
 		m := p.created("/tickets/"+p.ticket().text("id")+"/messages", `{"kind":"reply","text":"","attachments":[{"name":"a.txt","content":"aGVsbG8="}]}`)
 		return strings.TrimPrefix(m["attachments"].([]any)[0].(map[string]any)["url"].(string), origin+"/api/v1")

@@ -115,14 +115,17 @@ func (p *pages) changeNotices(w http.ResponseWriter, r *web.Request) error {
 
 // readFollowers fills in the names of a ticket's followers.
 func (p *pages) readFollowers(r *web.Request, b *ticketPage, members []account.User) error {
-	ids, err := p.Desk.Followers(r.Context(), p.DB, r.OrganizationID, b.ID)
+	list, err := p.Desk.Followers(r.Context(), p.DB, r.OrganizationID, b.ID)
 	if err != nil {
 		return err
 	}
-	b.Follows = slices.Contains(ids, r.UserID)
+	follows := func(userID string) bool {
+		return slices.ContainsFunc(list, func(f desk.Follower) bool { return f.UserID == userID })
+	}
+	b.Follows = follows(r.UserID)
 	var names []string
 	for _, m := range members {
-		if slices.Contains(ids, m.ID) {
+		if follows(m.ID) {
 			names = append(names, cmp.Or(m.Name, m.Email))
 		}
 	}
