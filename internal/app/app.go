@@ -48,6 +48,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/outbound"
+	"github.com/kickstand-dev/kickstand/internal/push"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
@@ -162,6 +163,7 @@ type App struct {
 	Keys        *apikey.Service
 	Quotas      *quota.Service
 	Requests    *requestlog.Log
+	Push        *push.Service
 	Audit       *audit.Log // of the helpdesk; each fleet has its own
 	Fleet       Fleet      // production
 	Sandbox     Fleet
@@ -485,7 +487,10 @@ func (a *App) openAccounts(out outgoing, in incoming) error {
 		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, SessionLife: c.SessionLifetime, FreshProof: c.freshProof(), BrowserNotices: !c.Loopback(), SignUp: signUp, Provider: provider,
 		Checkout: checkout, NewLimiter: a.newLimiter, FirstIsDefault: c.Loopback(),
 		OnMemberRemoved: func(ctx context.Context, tx *db.Tx, organizationID, userID string, credentials bool) error {
-			if err := a.Desk.UnassignTx(ctx, tx, organizationID, userID); err != nil || !credentials {
+			if err := a.Desk.UnassignTx(ctx, tx, organizationID, userID); err != nil {
+				return err
+			}
+			if err := a.Push.DeleteMemberTx(ctx, tx, organizationID, userID); err != nil || !credentials {
 				return err
 			}
 			if _, err := a.Keys.RevokeCreatedTx(ctx, tx, organizationID, userID); err != nil {
@@ -537,10 +542,15 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		BaseURL: c.BaseURL, OrganizationName: a.organizationName, RetryTimeScale: c.RetryTimeScale, Observe: a.metrics.Reply, Logger: a.log,
 	})
 	a.Quotas = a.openQuotas(out.outbox)
+	operator, err := c.operator()
+	if err != nil {
+		return err
+	}
+	a.Push = a.openPush(out, operator)
 	a.Desk = desk.Open(desk.Config{
 		DB: a.DB, Queue: a.queue, Events: &a.events, Blob: a.blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
-		Dispatcher: sender, Mailer: out.outbox, CopyMAC: sender.VerifyCopyHeader, Box: a.box, Quotas: a.Quotas, Audit: a.Audit, Logger: a.log,
+		Dispatcher: sender, Mailer: out.outbox, Pusher: a.Push, CopyMAC: sender.VerifyCopyHeader, Box: a.box, Quotas: a.Quotas, Audit: a.Audit, Logger: a.log,
 		Changed: func(organizationID, ticketID string) { a.live.PublishCoalesced(organizationID, "ticket:"+ticketID) },
 		Noticed: func(organizationID, userID string) { a.live.PublishCoalesced(organizationID, "notices:"+userID) },
 	})
@@ -557,12 +567,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		Changed: func(organizationID, id string) { a.live.PublishCoalesced(organizationID, "webhook:"+id) },
 	})
 	a.Calls = a.openCalls()
-	var err error
 	if a.Shop, err = a.openShop(a.blobs, out.server, out.from, out.providers); err != nil {
-		return err
-	}
-	operator, err := c.operator()
-	if err != nil {
 		return err
 	}
 	a.Inbound = inbound.Open(inbound.Config{

@@ -38,7 +38,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 	reports.Register(site, reports.Config{Accounts: a.Accounts, Desk: a.Desk})
 	const log = "/settings/audit-log"
 	settings.Register(site, settings.Config{
-		Accounts: a.Accounts, Factors: a.Factors, Billing: a.Billing, Desk: a.Desk, Imports: a.Imports, DB: a.DB, Keys: a.Keys, Webhooks: a.Webhooks, Quotas: a.Quotas, Logs: a.AuditLogs(),
+		Accounts: a.Accounts, Factors: a.Factors, Billing: a.Billing, Desk: a.Desk, Imports: a.Imports, DB: a.DB, Keys: a.Keys, Webhooks: a.Webhooks, Quotas: a.Quotas, Push: a.Push, Logs: a.AuditLogs(),
 		Exports: []string{a.BaseURL + deskapi.Base + log, live.String() + log, sandbox.String() + log},
 	})
 	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, BaseURL: a.BaseURL, SendTrouble: a.sender.SendTrouble})

@@ -40,7 +40,7 @@ var layers = [][]string{
 	1: {"internal/clientgen/generate", "internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/rest/schema", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit", "internal/requestlog", "internal/quota"},
 	2: {
 		"internal/fleet/rideindex", "internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
-		"internal/apikey", "internal/call", "internal/shop",
+		"internal/apikey", "internal/call", "internal/shop", "internal/push",
 	},
 	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/account/factor", "internal/billing", "internal/gbfs", "internal/remoteimage", "internal/search"},
 	4: {"internal/web/chart", "internal/web/mapview", "internal/rpc", "internal/importer", "internal/inbound", "internal/outbound", "internal/web", "internal/rest"},
@@ -108,6 +108,7 @@ var only = []struct {
 	{"golang.org/x/oauth2", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
 	{"github.com/go-webauthn/webauthn", []string{"internal/account/factor"}, "how passkeys and codes are verified is one package's business"},
 	{"github.com/pquerna/otp", []string{"internal/account/factor"}, "how passkeys and codes are verified is one package's business"},
+	{"github.com/SherClockHolmes/webpush-go", []string{"internal/push"}, "how a browser is reached is one package's business"},
 	{"github.com/gomodule/redigo", []string{"internal/ratelimit"}, "where limits are counted is one package's business"},
 	{"github.com/chromedp", []string{"e2e"}, "only tests look at pages in a browser"},
 	{"github.com/prometheus", []string{"internal/telemetry", "internal/app"}, "instruments are constructed in one place and passed in"},

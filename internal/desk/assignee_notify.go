@@ -29,13 +29,13 @@ func (s *Service) noticeFailure(ctx context.Context, tx *db.Tx, organizationID s
 	if !ok {
 		return nil
 	}
-	way := NoticeChoicesIn(p).Way(NoticeFailed)
-	if way.inPage() {
-		if err := s.writeNotice(ctx, tx, organizationID, t.AssigneeID, n, NoticeInPage); err != nil {
+	to := s.deliveryOf(p, NoticeFailed)
+	if to.page || to.push {
+		if err := s.writeNotice(ctx, tx, organizationID, t.AssigneeID, n, delivery{page: to.page, push: to.push}); err != nil {
 			return err
 		}
 	}
-	if !way.byMail() {
+	if !to.mail {
 		return nil
 	}
 	return s.mailAssignee(ctx, tx, &t, r)

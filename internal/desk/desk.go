@@ -172,6 +172,12 @@ type Addresses interface {
 	Owns(ctx context.Context, q db.Querier, organizationID, ticketChannel, address string) (bool, error)
 }
 
+// Pusher sends notices to members' browsers.
+type Pusher interface {
+	// NotifyTx sends a notice after the commit of tx, if it is then unread: see [Service.UnreadNotice].
+	NotifyTx(ctx context.Context, tx *db.Tx, organizationID, userID, noticeID string) error
+}
+
 // Dispatcher admits outbound messages.
 type Dispatcher interface {
 	// PrepareSend completes m, which is about to be queued for a connection of the
@@ -191,7 +197,7 @@ const ConnectionNeeded = "connection_needed"
 // organization does not have, or that is of another channel.
 const ConnectionUnfit = "connection_unfit"
 
-// Config has the parts of a [Service]. The last nine are optional.
+// Config has the parts of a [Service]. The last ten are optional.
 type Config struct {
 	DB        *db.DB
 	Queue     *queue.Queue
@@ -204,6 +210,8 @@ type Config struct {
 	Dispatcher Dispatcher
 	// Mailer notifies assignees; nil sends nothing.
 	Mailer mail.Enqueuer
+	// Pusher pushes notices; nil pushes none.
+	Pusher Pusher
 	// CopyMAC verifies the value of X-Helpdesk-Message and returns the id of the
 	// organization's message that it names; nil verifies none.
 	CopyMAC func(organizationID, header string) (messageID string, ok bool)
@@ -233,6 +241,7 @@ type Service struct {
 	baseURL     string
 	dispatcher  Dispatcher
 	mailer      mail.Enqueuer
+	pusher      Pusher
 	copyMAC     func(organizationID, header string) (string, bool)
 	closeAfter  time.Duration
 	onChanged   func(organizationID, ticketID string) // may be nil
@@ -255,7 +264,7 @@ func Open(c Config) *Service {
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
 		indexNeeded: make(chan struct{}, 1), policies: cache.New[string, *SLAPolicy](maxPolicies, 0),
-		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChanged: c.Changed, onNoticed: c.Noticed, quotas: c.Quotas, audit: c.Audit,
+		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, pusher: c.Pusher, box: c.Box, onChanged: c.Changed, onNoticed: c.Noticed, quotas: c.Quotas, audit: c.Audit,
 	}
 	s.limits = defaultLimits
 	if s.log = c.Logger; s.log == nil {

@@ -3,6 +3,7 @@ package desk
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -71,45 +72,94 @@ func (c NoticeChoices) Check(v *problem.Validation) {
 	}
 }
 
+// PushMember is the member of a user's preferences with their [PushChoices].
+const PushMember = "notice_push"
+
+// PushChoices are the kinds of notices that a member gets by Web Push in the browsers that they have
+// subscribed. Kinds without a choice are pushed unless the member wants none of the kind.
+type PushChoices map[NoticeKind]bool
+
+// Pushes reports whether notices of a kind are pushed, given the member's other choices.
+func (c PushChoices) Pushes(kind NoticeKind, ways NoticeChoices) bool {
+	if push, ok := c[kind]; ok {
+		return push
+	}
+	return ways.Way(kind) != NoticeNever
+}
+
+// Check implements [problem.Checker].
+func (c PushChoices) Check(v *problem.Validation) {
+	for kind := range c {
+		if !slices.Contains(NoticeKinds[:], kind) {
+			v.Add(string(kind), "must be a kind of notice")
+		}
+	}
+}
+
 // NoticeChoicesIn returns the choices in a user's preferences. Malformed ones are the default:
 // clients store preferences freely.
 func NoticeChoicesIn(preferences json.RawMessage) NoticeChoices {
+	return choicesOf[NoticeWay](preferences, NoticeMember)
+}
+
+// PushChoicesIn is [NoticeChoicesIn] for Web Push.
+func PushChoicesIn(preferences json.RawMessage) PushChoices {
+	return choicesOf[bool](preferences, PushMember)
+}
+
+// choicesOf returns the valid values of an object in preferences.
+func choicesOf[T any](preferences json.RawMessage, member string) map[NoticeKind]T {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(preferences, &all) != nil {
 		return nil
 	}
-	var values map[NoticeKind]any
-	if json.Unmarshal(all[NoticeMember], &values) != nil {
+	var values map[NoticeKind]json.RawMessage
+	if json.Unmarshal(all[member], &values) != nil {
 		return nil
 	}
-	choices := make(NoticeChoices, len(values))
+	found := make(map[NoticeKind]T, len(values))
 	for kind, value := range values {
-		if way, ok := value.(string); ok {
-			choices[kind] = NoticeWay(way)
+		var v *T
+		if json.Unmarshal(value, &v) == nil && v != nil {
+			found[kind] = *v
 		}
 	}
-	return choices
+	return found
 }
 
 // SetNoticeChoices returns preferences with other choices. Their other members stay.
-func SetNoticeChoices(preferences json.RawMessage, c NoticeChoices) (json.RawMessage, error) {
+func SetNoticeChoices(preferences json.RawMessage, c NoticeChoices, push PushChoices) (json.RawMessage, error) {
 	all := make(map[string]json.RawMessage)
 	if err := json.Unmarshal(preferences, &all); err != nil {
 		return nil, fmt.Errorf("read preferences: %w", err)
 	}
+	if err := setChoices(all, NoticeMember, c); err != nil {
+		return nil, err
+	}
+	if err := setChoices(all, PushMember, push); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}
+
+// setChoices writes choices into an object in preferences.
+func setChoices[T any](all map[string]json.RawMessage, member string, choices map[NoticeKind]T) error {
+	if len(choices) == 0 {
+		return nil
+	}
 	var values map[string]any
-	if err := json.Unmarshal(all[NoticeMember], &values); err != nil || values == nil {
+	if err := json.Unmarshal(all[member], &values); err != nil || values == nil {
 		values = make(map[string]any) // missing, or no object
 	}
-	for kind, way := range c {
-		values[string(kind)] = way
+	for kind, choice := range choices {
+		values[string(kind)] = choice
 	}
-	member, err := json.Marshal(values)
+	text, err := json.Marshal(values)
 	if err != nil {
-		return nil, fmt.Errorf("write choices: %w", err)
+		return fmt.Errorf("write choices: %w", err)
 	}
-	all[NoticeMember] = member
-	return json.Marshal(all)
+	all[member] = text
+	return nil
 }
 
 // maxNotices is the number of notices of a member; older ones are deleted.
@@ -156,8 +206,8 @@ func (s *Service) notice(ctx context.Context, tx *db.Tx, organizationID string, 
 			continue
 		}
 		delete(preferences, id) // a user named twice has one
-		if way := NoticeChoicesIn(p).Way(n.kind); way != NoticeNever {
-			if err := s.writeNotice(ctx, tx, organizationID, id, n, way); err != nil {
+		if to := s.deliveryOf(p, n.kind); to != (delivery{}) {
+			if err := s.writeNotice(ctx, tx, organizationID, id, n, to); err != nil {
 				return err
 			}
 		}
@@ -165,11 +215,21 @@ func (s *Service) notice(ctx context.Context, tx *db.Tx, organizationID string, 
 	return nil
 }
 
-func (s *Service) writeNotice(ctx context.Context, tx *db.Tx, organizationID, userID string, n newNotice, way NoticeWay) error {
-	byMail := way.byMail() && s.mailer != nil
+// delivery is how a notice reaches a member.
+type delivery struct{ page, mail, push bool }
+
+// deliveryOf returns the delivery of a kind by a member's preferences, as far as it is configured.
+func (s *Service) deliveryOf(preferences json.RawMessage, kind NoticeKind) delivery {
+	ways := NoticeChoicesIn(preferences)
+	way := ways.Way(kind)
+	return delivery{way.inPage(), way.byMail() && s.mailer != nil, s.pusher != nil && PushChoicesIn(preferences).Pushes(kind, ways)}
+}
+
+func (s *Service) writeNotice(ctx context.Context, tx *db.Tx, organizationID, userID string, n newNotice, to delivery) error {
+	id := newID()
 	if err := tx.Queue(ctx, `INSERT INTO notices (id, organization_id, user_id, ticket_id, kind, message_id, page, mail, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		newID(), organizationID, userID, n.ticketID, string(n.kind), db.Text(n.messageID), way.inPage(), byMail, tx.Now.UnixMicro()); err != nil {
+		id, organizationID, userID, n.ticketID, string(n.kind), db.Text(n.messageID), to.page, to.mail, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("write notice: %w", err)
 	}
 	if err := tx.Queue(ctx, `DELETE FROM notices WHERE user_id = $1 AND organization_id = $2
@@ -178,7 +238,12 @@ func (s *Service) writeNotice(ctx context.Context, tx *db.Tx, organizationID, us
 		return fmt.Errorf("delete old notices: %w", err)
 	}
 	s.announceNotices(tx, organizationID, userID)
-	if byMail {
+	if to.push {
+		if err := s.pusher.NotifyTx(ctx, tx, organizationID, userID, id); err != nil {
+			return fmt.Errorf("push notice: %w", err)
+		}
+	}
+	if to.mail {
 		return s.enqueueNoticeMail(ctx, tx, organizationID, userID)
 	}
 	return nil
@@ -215,6 +280,19 @@ func (s *Service) Notices(ctx context.Context, q db.Querier, organizationID, use
 func (s *Service) Notice(ctx context.Context, q db.Querier, organizationID, userID, id string) (Notice, error) {
 	n, err := db.One(ctx, q, scanNotice, selectNotice+"WHERE n.id = $1 AND n.user_id = $2 AND n.organization_id = $3 AND n.page", id, userID, organizationID)
 	return n, notFound(err, "notice")
+}
+
+// UnreadNotice returns a member's notice, for whichever way it was written; false if it has been read
+// or deleted.
+func (s *Service) UnreadNotice(ctx context.Context, q db.Querier, organizationID, userID, id string) (Notice, bool, error) {
+	n, err := db.One(ctx, q, scanNotice, selectNotice+"WHERE n.id = $1 AND n.user_id = $2 AND n.organization_id = $3 AND n.seen_at IS NULL", id, userID, organizationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return n, false, nil
+	}
+	if err != nil {
+		return n, false, fmt.Errorf("find notice: %w", err)
+	}
+	return n, true, nil
 }
 
 // MarkNoticeSeenTx is [Service.MarkNoticesSeenTx] for one notice. One that is read already, or is

@@ -370,7 +370,7 @@ func TestAnswerToNotice(t *testing.T) {
 
 func TestNoticeChoices(t *testing.T) {
 	old := json.RawMessage(`{"theme":"dark","notices":{"answered":"mail","odd":[1]}}`)
-	got, err := desk.SetNoticeChoices(old, desk.NoticeChoices{desk.NoticeSLA: desk.NoticeNever})
+	got, err := desk.SetNoticeChoices(old, desk.NoticeChoices{desk.NoticeSLA: desk.NoticeNever}, nil)
 	if err != nil || string(got) != `{"notices":{"answered":"mail","odd":[1],"sla_warning":"none"},"theme":"dark"}` {
 		t.Errorf("got %s, %v", got, err)
 	}
@@ -429,5 +429,70 @@ func TestFollowBesideDeletion(t *testing.T) {
 		if n := f.count(table); n != 0 {
 			t.Errorf("%d rows of %s are left", n, table)
 		}
+	}
+}
+
+func TestPushChoices(t *testing.T) {
+	old := json.RawMessage(`{"notices":{"answered":"none","sla_warning":"none"},"notice_push":{"sla_warning":true,"mentioned":false,"assigned":"yes"}}`)
+	pushes := func(preferences json.RawMessage) (kinds []desk.NoticeKind) {
+		for _, kind := range desk.NoticeKinds {
+			if desk.PushChoicesIn(preferences).Pushes(kind, desk.NoticeChoicesIn(preferences)) {
+				kinds = append(kinds, kind)
+			}
+		}
+		return kinds
+	}
+	if got := fmt.Sprint(pushes(old)); got != "[assigned sla_warning delivery_failed]" {
+		t.Errorf("pushed are %s", got)
+	}
+	changed, err := desk.SetNoticeChoices(old, nil, desk.PushChoices{desk.NoticeAssigned: false, desk.NoticeAnswered: true})
+	if got := fmt.Sprint(pushes(changed)); err != nil || got != "[answered sla_warning delivery_failed]" {
+		t.Errorf("pushed are then %s, %v", got, err)
+	}
+	if err := problem.Check(desk.PushChoices{"noise": true}); problem.Of(err) != problem.Invalid {
+		t.Errorf("an unknown kind: %v", err)
+	}
+}
+
+// pushRecorder records pushed notices, "USER ID".
+type pushRecorder struct{ sent []string }
+
+func (r *pushRecorder) NotifyTx(_ context.Context, _ *db.Tx, _, userID, noticeID string) error {
+	r.sent = append(r.sent, userID+" "+noticeID)
+	return nil
+}
+
+// TestPushedNotices: notices are pushed by the choices of their members, also those that the page
+// does not show, until they are read.
+func TestPushedNotices(t *testing.T) {
+	d, mailer, pushed := &team{preferences: map[string]string{
+		graceID: `"notices":{"assigned":"none"},"notice_push":{"assigned":true}`, linusID: `"notice_push":{"assigned":false}`,
+	}}, new(mailRecorder), new(pushRecorder)
+	f := newFixture(t, noticing(d, mailer, new(mailRoute)), func(c *desk.Config) { c.Pusher = pushed })
+	ticket, _ := f.begin("It is flat.")
+	f.assign(ticket, linusID, graceID)
+	f.assign(ticket, graceID, linusID)
+	if len(pushed.sent) != 1 {
+		t.Fatalf("pushed are %v", pushed.sent)
+	}
+	user, id, _ := strings.Cut(pushed.sent[0], " ")
+	if list := f.notices(graceID); user != graceID || list != "" {
+		t.Errorf("pushed to %s, whose page has %q", user, list)
+	}
+	unread := func(org, user string) bool {
+		n, ok, err := f.desk.UnreadNotice(t.Context(), f.db, org, user, id)
+		if err != nil || ok && n.TicketNumber != 1 {
+			t.Errorf("read %+v, %v", n, err)
+		}
+		return ok
+	}
+	if !unread(orgA, graceID) || unread(orgA, linusID) || unread(orgB, graceID) {
+		t.Error("a notice is not its member's alone")
+	}
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.MarkNoticesSeenTx(t.Context(), tx, orgA, graceID, ticket) }); err != nil {
+		t.Fatal(err)
+	}
+	if unread(orgA, graceID) {
+		t.Error("it is unread after the ticket was opened")
 	}
 }

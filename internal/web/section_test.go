@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -425,5 +426,36 @@ func TestFields(t *testing.T) {
 	fs.Fill(url.Values{"name": {"Ada"}, "password": {"secret"}})
 	if fs.Field("name").Value != "Ada" || fs.Field("password").Value != "" || fs.Field("other") != nil {
 		t.Errorf("got %+v", fs)
+	}
+}
+
+// TestPushWorker: the service worker is a script at a path above all pages, and is asked for again.
+func TestPushWorker(t *testing.T) {
+	h, _ := newTestPages(t)
+	w := h.SignIn(h.Agent).Get("/push-worker.js")
+	if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/javascript; charset=utf-8" || w.Header().Get("Cache-Control") != "no-cache" || !strings.Contains(w.Body.String(), "showNotification") {
+		t.Errorf("answered %d %v\n%s", w.Code, w.Header(), w.Body)
+	}
+}
+
+// TestUnreadIcon: the icon of a page shows whether there are unread notices.
+func TestUnreadIcon(t *testing.T) {
+	h, _ := newTestPages(t)
+	unread := 0
+	h.Site.CountNotices(func(context.Context, string, string) (int, error) { return unread, nil })
+	b := h.SignIn(h.Agent)
+	for _, test := range []struct {
+		unread     int
+		icon, head string
+	}{{0, "favicon.svg", "A <room>"}, {3, "unread.svg", "(3) A <room>"}} {
+		unread = test.unread
+		d := b.Page("/test/page")
+		icon := webtest.Attr(d.WithAttr("rel", "icon")[0], "href")
+		if title := webtest.Text(d.All("title")[0]); !strings.HasSuffix(icon, "/"+test.icon) || !strings.HasPrefix(title, test.head) {
+			t.Errorf("with %d unread: %s, %q", test.unread, icon, title)
+		}
+		if w := b.Get(icon); w.Code != http.StatusOK || w.Header().Get("Content-Type") != "image/svg+xml" {
+			t.Errorf("%s: %d", icon, w.Code)
+		}
 	}
 }

@@ -161,6 +161,7 @@ func (s *Site) handlePages() {
 		s.handle(shop.ExportPath+"{token}", s.export, nil)
 	}
 	s.handle("/live", s.liveEvents, nil)
+	s.handle(pushWorkerPath, s.pushWorker, nil)
 	s.mux.Handle("GET "+s.assets.base, s.assets)
 	s.mux.HandleFunc("/", s.notFound)
 }

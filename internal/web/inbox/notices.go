@@ -34,6 +34,7 @@ type noticesPage struct {
 	Unread  bool // some are unread
 	Topic   string
 	Choices web.Fields
+	Push    web.Fields
 }
 
 // noticeRow is a notice in the list.
@@ -54,7 +55,7 @@ func (p *pages) showNotices(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	b := noticesPage{Topic: "notices:" + r.UserID, Choices: noticeFields(desk.NoticeChoicesIn(r.User.Preferences))}
+	b := noticesPage{Topic: "notices:" + r.UserID, Choices: noticeFields(desk.NoticeChoicesIn(r.User.Preferences)), Push: pushFields(r.User.Preferences)}
 	for _, n := range list {
 		row := noticeRow{Notice: n, Path: ticketPath(n.TicketNumber), Text: strings.Join(strings.Fields(n.Text), " "), Unread: n.SeenAt.IsZero(), When: r.Time(n.At)}
 		if words := []rune(row.Text); len(words) > maxNoticeWords {
@@ -66,20 +67,39 @@ func (p *pages) showNotices(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "notices", web.Page{Title: "Notices", At: noticesPath, Scripts: []string{"notices.js"}, Body: b})
 }
 
+// noticeLabels are the labels of the kinds.
+var noticeLabels = map[desk.NoticeKind]string{
+	desk.NoticeAssigned: "A ticket is assigned to you", desk.NoticeMentioned: "A note mentions you",
+	desk.NoticeAnswered: "A customer writes in a ticket that you follow", desk.NoticeSLA: "An SLA target of your ticket is due soon",
+	desk.NoticeFailed: "A message was not delivered",
+}
+
+// pushPrefix precedes a kind in the names of the fields of Web Push.
+const pushPrefix = "push."
+
+// pushFields returns the fields of Web Push.
+func pushFields(preferences json.RawMessage) web.Fields {
+	push, ways := desk.PushChoicesIn(preferences), desk.NoticeChoicesIn(preferences)
+	var fields web.Fields
+	for _, kind := range desk.NoticeKinds {
+		f := web.Field{Name: pushPrefix + string(kind), Label: noticeLabels[kind], Type: "checkbox"}
+		if push.Pushes(kind, ways) {
+			f.Value = "on"
+		}
+		fields = append(fields, f)
+	}
+	return fields
+}
+
 // noticeFields returns the fields of the choices.
 func noticeFields(c desk.NoticeChoices) web.Fields {
-	labels := map[desk.NoticeKind]string{
-		desk.NoticeAssigned: "A ticket is assigned to you", desk.NoticeMentioned: "A note mentions you",
-		desk.NoticeAnswered: "A customer writes in a ticket that you follow", desk.NoticeSLA: "An SLA target of your ticket is due soon",
-		desk.NoticeFailed: "A message was not delivered",
-	}
 	ways := []web.Option{
 		{Value: string(desk.NoticeInPage), Label: "In the page"}, {Value: string(desk.NoticeByMail), Label: "By mail"},
 		{Value: string(desk.NoticeByBoth), Label: "In the page and by mail"}, {Value: string(desk.NoticeNever), Label: "None"},
 	}
 	var fields web.Fields
 	for _, kind := range desk.NoticeKinds {
-		fields = append(fields, web.Field{Name: string(kind), Label: labels[kind], Type: "select", Options: ways, Value: string(c.Way(kind))})
+		fields = append(fields, web.Field{Name: string(kind), Label: noticeLabels[kind], Type: "select", Options: ways, Value: string(c.Way(kind))})
 	}
 	return fields
 }
@@ -98,15 +118,18 @@ func (p *pages) changeNotices(w http.ResponseWriter, r *web.Request) error {
 		}
 		return p.Redirect(w, noticesPath, web.Notice{Text: "All notices marked as read."})
 	}
-	choices := make(desk.NoticeChoices)
+	choices, push := make(desk.NoticeChoices), make(desk.PushChoices)
 	for _, kind := range desk.NoticeKinds {
 		choices[kind] = desk.NoticeWay(form.Get(string(kind)))
+		if form.Has("push") {
+			push[kind] = form.Get(pushPrefix+string(kind)) != ""
+		}
 	}
 	if err := problem.Check(choices); err != nil {
 		return err
 	}
 	if err := p.Accounts.ChangePreferences(r.Context(), r.UserID, func(object json.RawMessage) (json.RawMessage, error) {
-		return desk.SetNoticeChoices(object, choices)
+		return desk.SetNoticeChoices(object, choices, push)
 	}); err != nil {
 		return err
 	}

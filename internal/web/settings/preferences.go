@@ -97,7 +97,29 @@ func (p *pages) preferences(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.Render(w, r, "preferences", page(r, preferencesPath, "Preferences", fields))
+	return p.renderPreferences(w, r, fields, 0)
+}
+
+// preferencesPage is the body of the template "preferences".
+type preferencesPage struct {
+	Fields web.Fields
+	Push   *pushSection // nil: no Web Push
+}
+
+// renderPreferences renders the page; status is that of a refused form, or 0.
+func (p *pages) renderPreferences(w http.ResponseWriter, r *web.Request, fields web.Fields, status int) error {
+	section, err := p.pushSection(r)
+	if err != nil {
+		return err
+	}
+	pg := page(r, preferencesPath, "Preferences", preferencesPage{fields, section})
+	if section != nil {
+		pg.Scripts = []string{"push.js"}
+	}
+	if status != 0 {
+		pg.Fields, pg.Status = fields, status
+	}
+	return p.Render(w, r, "preferences", pg)
 }
 
 // readPreferences returns the preferences with the fields that the form has.
@@ -141,7 +163,5 @@ func (p *pages) savePreferences(w http.ResponseWriter, r *web.Request) error {
 	if status == 0 {
 		return err
 	}
-	pg := page(r, preferencesPath, "Preferences", fields)
-	pg.Fields, pg.Status = fields, status
-	return p.Render(w, r, "preferences", pg)
+	return p.renderPreferences(w, r, fields, status)
 }

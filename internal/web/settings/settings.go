@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/importer"
+	"github.com/kickstand-dev/kickstand/internal/push"
 	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
@@ -35,7 +36,8 @@ type Config struct {
 	Keys     *apikey.Service
 	Webhooks *webhook.Service
 	Quotas   *quota.Service
-	Logs     []*audit.Log // all logs
+	Push     *push.Service // nil: no Web Push
+	Logs     []*audit.Log  // all logs
 	// Exports are the URLs from which keys can export the audit log.
 	Exports []string
 }
@@ -51,6 +53,8 @@ func Register(s *web.Site, c Config) {
 	p.Handle("/settings", web.Route{Get: p.index, WithoutOrganization: true})
 	p.Handle("/settings/profile", web.Route{Get: p.profile, Post: p.saveProfile, WithoutOrganization: true, Routine: true})
 	p.Handle(preferencesPath, web.Route{Get: p.preferences, Post: p.savePreferences, WithoutOrganization: true, Routine: true})
+	p.Handle(browsersPath, web.Route{Post: p.addBrowser, Routine: true})
+	p.Handle(browsersPath+"/{id}/remove", web.Route{Post: p.removeBrowser, Routine: true})
 	p.Handle("/settings/profile/password", web.Route{Get: p.profile, Post: p.savePassword, WithoutOrganization: true})
 	p.Handle(deleteAccountPath, web.Route{Get: p.confirmDeleteAccount, Post: p.deleteAccount, WithoutOrganization: true})
 	p.Handle("/settings/sessions", web.Route{Get: p.sessions, Post: p.endSession, WithoutOrganization: true, Routine: true})

@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/importer"
+	"github.com/kickstand-dev/kickstand/internal/push"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/quota/quotatest"
@@ -56,6 +57,7 @@ func newHarness(t *testing.T, change ...func(*account.Config)) *harness {
 	h.hooks = webhook.Open(webhook.Config{DB: h.DB, Queue: jobs, Events: events, Box: seal.New(seal.NewKey()), Mailer: h.Harness, BaseURL: webtest.BaseURL, Logger: h.Log})
 	h.fleetLog = audittest.Fleet(h.fleet, true)
 	h.quotas = quotatest.Open(h.DB, jobs, nil)
+	h.push = push.Open(push.Config{DB: h.DB, Queue: jobs, Box: seal.New(seal.NewKey())})
 	files, err := blob.Open("file:"+t.TempDir(), blob.Credentials{})
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +65,7 @@ func newHarness(t *testing.T, change ...func(*account.Config)) *harness {
 	h.queue = jobs
 	h.imports = importer.Open(importer.Config{DB: h.DB, Desk: h.desk, Blob: files, Queue: jobs, Audit: h.Audit})
 	settings.Register(h.Site, settings.Config{
-		Accounts: h.Accounts, Factors: h.Factors, Billing: h.Billing, Desk: h.desk, Imports: h.imports, DB: h.DB, Keys: h.keys, Webhooks: h.hooks, Quotas: h.quotas, Logs: []*audit.Log{h.Audit, h.fleetLog},
+		Accounts: h.Accounts, Factors: h.Factors, Billing: h.Billing, Desk: h.desk, Imports: h.imports, DB: h.DB, Keys: h.keys, Webhooks: h.hooks, Quotas: h.quotas, Push: h.push, Logs: []*audit.Log{h.Audit, h.fleetLog},
 		Exports: []string{webtest.BaseURL + "/api/v1/settings/audit-log"},
 	})
 	return h
@@ -77,6 +79,7 @@ type harness struct {
 	keys     *apikey.Service
 	hooks    *webhook.Service
 	quotas   *quota.Service
+	push     *push.Service
 	fleet    *db.DB
 	fleetLog *audit.Log
 }

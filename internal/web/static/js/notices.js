@@ -1,4 +1,4 @@
-// Announces new notices: by the title also while the page is hidden, and, as chosen in this
+// Announces new notices: by title, icon and badge also while the page is hidden, and, as chosen in this
 // browser, by a sound and by a notification. Loaded with the first notice and on the page of notices.
 const chosen = (name) => localStorage.getItem("kickstand-" + name) === "on";
 const number = (title) => /^\((\d+)/.exec(title)?.[1] ?? "";
@@ -12,6 +12,8 @@ export async function announce(before) {
   const count = number(page.title);
   const more = Number(count) > Number(number(before));
   document.title = (count && "(" + count + ") ") + document.title.replace(/^\(\d+\+?\) /, "");
+  document.querySelector("link[rel=icon]").href = new URL(count ? "unread.svg" : "favicon.svg", import.meta.url);
+  navigator.setAppBadge?.(Number(count)).catch(() => {});
   if (!more) return;
   navigator.locks.request("kickstand-notices", { ifAvailable: true }, async (lock) => {
     if (!lock) return;
@@ -20,11 +22,15 @@ export async function announce(before) {
       const row = page.querySelector("#notice-list tbody tr");
       const [ticket, what] = row.children;
       const link = ticket.querySelector("a").href;
-      const shown = new Notification(ticket.innerText.trim(), { body: what.firstElementChild.textContent, tag: row.id });
-      shown.onclick = () => {
-        window.focus();
-        location.assign(link);
-      };
+      const shown = { body: what.firstElementChild.textContent, tag: "ticket-" + link.split("/").pop(), data: link };
+      const title = ticket.innerText.trim();
+      const worker = await navigator.serviceWorker?.getRegistration("/");
+      if (worker) await worker.showNotification(title, shown); // in place of a pushed one
+      else
+        new Notification(title, shown).onclick = () => {
+          window.focus();
+          location.assign(link);
+        };
     }
     await new Promise((done) => setTimeout(done, 1000));
   });
