@@ -114,7 +114,7 @@ func TestVerifyFindsBrokenRecords(t *testing.T) {
 	hook := map[string]any{"id": "hook"}
 	for n, r := range []row{
 		{desk, "tickets", nil}, {desk, "messages", orphan}, {desk, "conversations", nil}, {desk, "attachments", nil}, {desk, "message_ids", nil},
-		{desk, "contact_points", orphan}, {desk, "outbox", nil}, {desk, "ticket_tags", nil}, {desk, "ticket_changes", nil}, {desk, "notices", nil}, {desk, "imports", nil}, {desk, "import_records", nil},
+		{desk, "contact_points", orphan}, {desk, "outbox", nil}, {desk, "ticket_tags", nil}, {desk, "ticket_changes", nil}, {desk, "notices", nil}, {desk, "macro_files", nil}, {desk, "imports", nil}, {desk, "import_records", nil},
 		{desk, "inbound_events", accepted}, {desk, "inbound_events", accepted}, {desk, "jobs", map[string]any{"state": int64(2)}},
 		{desk, "webhooks", hook}, {desk, "quotas", nil}, {desk, "deliveries", map[string]any{"webhook_id": "hook", "state": int64(0), "is_test": int64(0)}},
 		{desk, "delivery_attempts", map[string]any{"webhook_id": "hook"}}, {desk, "pending_replies", map[string]any{"state": "scheduled"}},

@@ -86,7 +86,8 @@ func (s *Service) runBlobDeletion(ctx context.Context, j *queue.Job) error {
 	for _, key := range keys {
 		var used bool
 		if err := s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM attachments WHERE blob_key = $1)
-			OR EXISTS (SELECT 1 FROM letter_pictures WHERE blob_key = $1) OR EXISTS (SELECT 1 FROM imports WHERE file_key = $1)`, key).Scan(&used); err != nil {
+			OR EXISTS (SELECT 1 FROM letter_pictures WHERE blob_key = $1) OR EXISTS (SELECT 1 FROM imports WHERE file_key = $1)
+			OR EXISTS (SELECT 1 FROM macro_files WHERE blob_key = $1)`, key).Scan(&used); err != nil {
 			return fmt.Errorf("check use of file: %w", err)
 		}
 		if used {

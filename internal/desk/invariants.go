@@ -7,15 +7,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// FileColumns are the columns with files of messages.
+// FileColumns are the columns with files of messages and macros.
 var FileColumns = []db.FileColumn{
 	{Table: "attachments", Key: "blob_key", Size: "size"},
 	{Table: "letter_pictures", Key: "blob_key", Size: "size"},
+	{Table: "macro_files", Key: "blob_key", Size: "size"},
 }
 
 // CountedFiles is the query of the files that the use of an organization includes, for
 // package quota.
 const CountedFiles = `SELECT organization_id, size FROM attachments WHERE counted
+	UNION ALL SELECT organization_id, size FROM macro_files WHERE counted
 	UNION ALL SELECT t.organization_id, p.size FROM letter_pictures p JOIN messages m ON m.id = p.message_id JOIN tickets t ON t.id = m.ticket_id WHERE p.counted`
 
 // Invariants returns the rules of stored tickets. Tickets older than eventsSince may have lost
@@ -67,6 +69,8 @@ func Invariants(postgres bool, eventsSince time.Time) []db.Invariant {
 			Broken: `SELECT r.record_id FROM import_records r LEFT JOIN imports i ON i.id = r.import_id AND i.organization_id = r.organization_id WHERE i.id IS NULL`},
 		{Name: "imports belong to organizations", Table: "imports",
 			Broken: "SELECT i.id FROM imports i LEFT JOIN organizations o ON o.id = i.organization_id WHERE o.id IS NULL"},
+		{Name: "files of macros belong to macros of their organization", Table: "macro_files",
+			Broken: "SELECT f.id FROM macro_files f LEFT JOIN macros m ON m.id = f.macro_id AND m.organization_id = f.organization_id WHERE m.id IS NULL"},
 		{Name: "tags belong to tickets", Table: "ticket_tags",
 			Broken: "SELECT g.ticket_id FROM ticket_tags g LEFT JOIN tickets t ON t.id = g.ticket_id AND t.number = g.number WHERE t.id IS NULL"},
 		{Name: "tickets are searchable, or about to be", Table: "tickets",

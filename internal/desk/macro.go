@@ -22,6 +22,7 @@ type Macro struct {
 	Text           string // of the reply, with variables; see [MacroVariables]
 	Note           string // likewise, of an internal note
 	Actions        MacroActions
+	Files          []MacroFile // of the reply
 	Uses           int64
 	UsedAt         time.Time // zero: never
 	CreatedAt      time.Time
@@ -119,24 +120,34 @@ func (s *Service) Macros(ctx context.Context, q db.Querier, organizationID, memb
 	if err != nil {
 		return nil, fmt.Errorf("list macros: %w", err)
 	}
-	return list, nil
+	macros := make([]*Macro, len(list))
+	for i := range list {
+		macros[i] = &list[i]
+	}
+	return list, readMacroFiles(ctx, q, organizationID, macros...)
 }
 
 // Macro returns a macro that is shared or the member's own, or a NotFound problem.
 func (s *Service) Macro(ctx context.Context, q db.Querier, organizationID, memberID, id string) (Macro, error) {
 	m, err := db.One(ctx, q, scanMacro, selectMacro+"WHERE id = $1 AND organization_id = $2 AND owner_id IN ('', $3)", id, organizationID, memberID)
-	return m, notFound(err, "macro")
+	if err != nil {
+		return m, notFound(err, "macro")
+	}
+	return m, readMacroFiles(ctx, q, organizationID, &m)
 }
 
 // LockMacroTx is [Service.Macro] with a lock until the caller's transaction ends.
 func (s *Service) LockMacroTx(ctx context.Context, tx *db.Tx, organizationID, memberID, id string) (Macro, error) {
 	m, err := db.One(ctx, tx, scanMacro, selectMacro+"WHERE id = $1 AND organization_id = $2 AND owner_id IN ('', $3) FOR UPDATE",
 		id, organizationID, memberID)
-	return m, notFound(err, "macro")
+	if err != nil {
+		return m, notFound(err, "macro")
+	}
+	return m, readMacroFiles(ctx, tx, organizationID, &m)
 }
 
 // CreateMacroTx creates a macro of m's organization and owner, in the caller's
-// transaction. It ignores the id, uses and times of m. Errors: Invalid; Conflict
+// transaction. It ignores the id, files, uses and times of m. Errors: Invalid; Conflict
 // already_exists for a name in use; Precondition if there are too many.
 func (s *Service) CreateMacroTx(ctx context.Context, tx *db.Tx, m Macro) (Macro, error) {
 	if err := s.checkMacro(ctx, tx, &m); err != nil {
@@ -155,7 +166,7 @@ func (s *Service) CreateMacroTx(ctx context.Context, tx *db.Tx, m Macro) (Macro,
 	case m.OwnerID != "" && n >= MaxPrivateMacros:
 		return Macro{}, problem.New(problem.Precondition, "a member has at most %d macros of their own; delete one first", MaxPrivateMacros)
 	}
-	m.ID, m.Uses, m.UsedAt, m.CreatedAt, m.UpdatedAt = newID(), 0, time.Time{}, tx.Now, tx.Now
+	m.ID, m.Files, m.Uses, m.UsedAt, m.CreatedAt, m.UpdatedAt = newID(), nil, 0, time.Time{}, tx.Now, tx.Now
 	inserted, err := tx.Exec(ctx, `INSERT INTO macros (id, organization_id, owner_id, name, name_key, body, note, actions, uses, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $9) ON CONFLICT DO NOTHING`,
 		m.ID, m.OrganizationID, m.OwnerID, m.Name, strings.ToLower(m.Name), m.Text, m.Note, db.JSON(m.Actions), tx.Now.UnixMicro())
@@ -193,11 +204,14 @@ func (s *Service) UpdateMacroTx(ctx context.Context, tx *db.Tx, m Macro) (Macro,
 	return after, s.recordMacroTx(ctx, tx, AuditMacroUpdated, &after, before.settings(), after.settings())
 }
 
-// DeleteMacroTx deletes a macro that is shared or the member's own, in the caller's
-// transaction. Error: NotFound.
+// DeleteMacroTx deletes a macro that is shared or the member's own, with its files, in the
+// caller's transaction. Error: NotFound.
 func (s *Service) DeleteMacroTx(ctx context.Context, tx *db.Tx, organizationID, memberID, id string) error {
 	m, err := s.LockMacroTx(ctx, tx, organizationID, memberID, id)
 	if err != nil {
+		return err
+	}
+	if err := s.deleteMacroFiles(ctx, tx, "macro_id = $1", m.ID); err != nil {
 		return err
 	}
 	if err := tx.Queue(ctx, "DELETE FROM macros WHERE id = $1", m.ID); err != nil {
@@ -235,13 +249,20 @@ func macroNameTaken(m *Macro) *problem.Error {
 
 // macroSettings are the fields of a macro that the audit log compares.
 type macroSettings struct {
-	Name    string       `json:"name"`
-	Text    string       `json:"text"`
-	Note    string       `json:"note"`
-	Actions MacroActions `json:"actions"`
+	Name        string       `json:"name"`
+	Text        string       `json:"text"`
+	Note        string       `json:"note"`
+	Actions     MacroActions `json:"actions"`
+	Attachments []string     `json:"attachments"` // names
 }
 
-func (m *Macro) settings() macroSettings { return macroSettings{m.Name, m.Text, m.Note, m.Actions} }
+func (m *Macro) settings() macroSettings {
+	s := macroSettings{Name: m.Name, Text: m.Text, Note: m.Note, Actions: m.Actions}
+	for _, f := range m.Files {
+		s.Attachments = append(s.Attachments, f.Name)
+	}
+	return s
+}
 
 // recordMacroTx records the change of a shared macro.
 func (s *Service) recordMacroTx(ctx context.Context, tx *db.Tx, a audit.Action, m *Macro, before, after macroSettings) error {
@@ -252,9 +273,13 @@ func (s *Service) recordMacroTx(ctx context.Context, tx *db.Tx, a audit.Action, 
 	return s.audit.RecordChangeTx(ctx, tx, e, before, after)
 }
 
-// deletePrivateMacros deletes the macros of a member who leaves an organization; of
-// all organizations if organizationID is empty.
-func deletePrivateMacros(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+// deletePrivateMacros deletes the macros of a member who leaves an organization, with their files;
+// of all organizations if organizationID is empty.
+func (s *Service) deletePrivateMacros(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+	if err := s.deleteMacroFiles(ctx, tx, `macro_id IN (SELECT m.id FROM macros m WHERE m.owner_id = $1 AND m.owner_id <> '' AND ($2 = '' OR m.organization_id = $2))`,
+		userID, organizationID); err != nil {
+		return err
+	}
 	if err := tx.Queue(ctx, "DELETE FROM macros WHERE owner_id = $1 AND owner_id <> '' AND ($2 = '' OR organization_id = $2)", userID, organizationID); err != nil {
 		return fmt.Errorf("delete macros: %w", err)
 	}

@@ -158,8 +158,14 @@ func (s *Service) ApplyMacroTx(ctx context.Context, tx *db.Tx, organizationID st
 			strings.Join(r.Missing, ", "), r.Missing[0])
 	}
 	out := AppliedMacro{RenderedMacro: r, Before: t}
-	if r.Text != "" {
-		message, err := s.ReplyTx(ctx, tx, organizationID, t.ID, Reply{By: a.By, Content: Content{text: safehtml.Clean(r.Text)}, ConversationID: a.ConversationID})
+	content := Content{text: safehtml.Clean(r.Text)}
+	if !a.WithoutReply {
+		if err := s.AttachMacroFilesTx(ctx, tx, organizationID, a.ViewerID, m.ID, m.fileIDs(), &content); err != nil {
+			return AppliedMacro{}, err
+		}
+	}
+	if !content.Empty() {
+		message, err := s.ReplyTx(ctx, tx, organizationID, t.ID, Reply{By: a.By, Content: content, ConversationID: a.ConversationID})
 		if err != nil {
 			return AppliedMacro{}, err
 		}

@@ -284,7 +284,7 @@ func (s *Service) DeleteDraftsTx(ctx context.Context, tx *db.Tx, userID string) 
 	if err := deleteNotices(ctx, tx, "", userID); err != nil {
 		return err
 	}
-	return deletePrivateMacros(ctx, tx, "", userID)
+	return s.deletePrivateMacros(ctx, tx, "", userID)
 }
 
 // UnassignTx unassigns the tickets, except closed ones, of a member leaving the
@@ -295,7 +295,7 @@ func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, use
 	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1 AND organization_id = $2", userID, organizationID); err != nil {
 		return fmt.Errorf("delete drafts: %w", err)
 	}
-	if err := deletePrivateMacros(ctx, tx, organizationID, userID); err != nil {
+	if err := s.deletePrivateMacros(ctx, tx, organizationID, userID); err != nil {
 		return err
 	}
 	if err := deleteViews(ctx, tx, organizationID, userID); err != nil {

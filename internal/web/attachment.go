@@ -42,6 +42,11 @@ func (s *Site) sharedFile(w http.ResponseWriter, r *http.Request) {
 	s.serveFile(w, r, &a, content, err)
 }
 
+// File serves a file to a member as a download, or the reason why it could not be opened: err.
+func (a *Section) File(w http.ResponseWriter, r *Request, f *desk.Attachment, content io.ReadCloser, err error) {
+	a.site.serveFile(w, r.Request, f, content, err)
+}
+
 // serveFile serves a file as a download, or the reason why it could not be opened. It forbids
 // caching: the file may be a customer's passport on a shared computer.
 func (s *Site) serveFile(w http.ResponseWriter, r *http.Request, a *desk.Attachment, content io.ReadCloser, err error) {

@@ -36,6 +36,9 @@ func MacroEffects(m *desk.Macro, member func(id string) string, me string) strin
 	if n := len(a.RemoveTags); n > 0 {
 		effects = append(effects, Count(n, "remove tag ", "remove tags ")+strings.Join(a.RemoveTags, ", "))
 	}
+	if n := len(m.Files); n > 0 {
+		effects = append(effects, Count(n, "attach 1 file", "attach %d files"))
+	}
 	text := strings.Join(effects, ", ")
 	if text == "" {
 		return ""

@@ -18,7 +18,7 @@ var audited = map[string]audit.Action{
 	"replayDelivery": "webhook.replayed", "replayDeliveries": "webhook.replayed", "replayEvent": "webhook.replayed",
 	"createChannel": "channel.connected", "updateChannel": "channel.updated", "deleteChannel": "channel.disconnected", "proveChannel": "channel.proof_started", "rotateChannelSecret": "channel.secret_rotated",
 	"setSLAPolicy": "sla_policy.updated", "deleteSLAPolicy": "sla_policy.deleted",
-	"createMacro": "macro.created", "updateMacro": "macro.updated", "deleteMacro": "macro.deleted",
+	"createMacro": "macro.created", "updateMacro": "macro.updated", "deleteMacro": "macro.deleted", "addMacroAttachment": "macro.updated", "deleteMacroAttachment": "macro.updated",
 	"createView": "view.created", "updateView": "view.updated", "deleteView": "view.deleted",
 	"getRawInboundEvent": "inbound_event.viewed", "replayInboundEvent": "inbound_event.replayed",
 }

@@ -2,6 +2,8 @@ package deskapi
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
@@ -27,11 +29,36 @@ var macroRecord = &schema.Record{Name: "macro", Doc: "A saved reply, with a note
 	{Name: "assignee", Type: schema.String(1, 128), Access: schema.Writable, Nullable: true, Doc: "The id of a member; me: the member who applies the macro; none: unassign; null: unchanged.", Example: "me"},
 	{Name: "add_tags", Type: schema.Array(schema.String(1, 50), 50), Access: schema.Writable, Example: []string{"lock"}},
 	{Name: "remove_tags", Type: schema.Array(schema.String(1, 50), 50), Access: schema.Writable},
+	{Name: "attachments", Access: schema.CreateOnly, Doc: "Files of the reply. Later ones are added and deleted by themselves.", Type: schema.Array(schema.Object(
+		schema.Member{Name: "id", Type: schema.ID()},
+		schema.Member{Name: "name", Type: schema.String(1, 255), Access: schema.Required, Example: "manual.pdf"},
+		schema.Member{Name: "content_type", Type: schema.String(0, 255), Access: schema.Writable, Example: "application/pdf"},
+		schema.Member{Name: "size", Type: schema.Integer(), Doc: "Bytes."},
+		schema.Member{Name: "url", Type: schema.Text(), Doc: "URL of the file, for API keys that may read messages."},
+		schema.Member{Name: "content", Type: schema.Formatted("byte", maxMacroBody), Access: schema.Required, WriteOnly: true, Doc: "Base64. All files together may have 10 MiB."},
+	), desk.MaxMacroFiles)},
 	{Name: "uses", Type: schema.Integer(), Doc: "How often it was applied."},
 	{Name: "used_at", Type: schema.Timestamp(), Nullable: true, Doc: "When it was last applied."},
 	{Name: "created_at", Type: schema.Timestamp()},
 	{Name: "updated_at", Type: schema.Timestamp()},
 }}
+
+// maxMacroBody bounds the body of a macro, with its files in base64.
+const maxMacroBody = desk.MaxMacroBytes/3*4 + 1<<20
+
+var macroFileRecord = &schema.Record{Name: "macro_file", Doc: "A file of a macro.", Members: []schema.Member{
+	{Name: "name", Type: schema.String(1, 255), Access: schema.Required, Example: "manual.pdf"},
+	{Name: "content_type", Type: schema.String(0, 255), Access: schema.Writable, Example: "application/pdf"},
+	{Name: "content", Type: schema.Formatted("byte", maxMacroBody), Access: schema.Required, WriteOnly: true, Doc: "Base64. The files of a macro may have 10 MiB together.", Example: "SGVsbG8="},
+}}
+
+type macroAttachment struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	ContentType string `json:"content_type"`
+	Size        int64  `json:"size"`
+	URL         string `json:"url"`
+}
 
 // macroVariables lists the variables of texts.
 func macroVariables() string {
@@ -46,25 +73,31 @@ func macroVariables() string {
 }
 
 type wireMacro struct {
-	ID         string         `json:"id"`
-	Object     string         `json:"object"`
-	Name       string         `json:"name"`
-	Text       *string        `json:"text"`
-	Note       *string        `json:"note"`
-	Status     *desk.Status   `json:"status"`
-	Priority   *desk.Priority `json:"priority"`
-	Assignee   *string        `json:"assignee"`
-	AddTags    []string       `json:"add_tags"`
-	RemoveTags []string       `json:"remove_tags"`
-	Uses       int64          `json:"uses"`
-	UsedAt     rfc3339.Time   `json:"used_at"`
-	CreatedAt  rfc3339.Time   `json:"created_at"`
-	UpdatedAt  rfc3339.Time   `json:"updated_at"`
+	ID          string            `json:"id"`
+	Object      string            `json:"object"`
+	Name        string            `json:"name"`
+	Text        *string           `json:"text"`
+	Note        *string           `json:"note"`
+	Status      *desk.Status      `json:"status"`
+	Priority    *desk.Priority    `json:"priority"`
+	Assignee    *string           `json:"assignee"`
+	AddTags     []string          `json:"add_tags"`
+	RemoveTags  []string          `json:"remove_tags"`
+	Attachments []macroAttachment `json:"attachments"`
+	Uses        int64             `json:"uses"`
+	UsedAt      rfc3339.Time      `json:"used_at"`
+	CreatedAt   rfc3339.Time      `json:"created_at"`
+	UpdatedAt   rfc3339.Time      `json:"updated_at"`
 }
 
-func wireOfMacro(m *desk.Macro) wireMacro {
+func (a *API) wireMacro(m *desk.Macro) wireMacro {
+	files := make([]macroAttachment, len(m.Files))
+	for i, f := range m.Files {
+		files[i] = macroAttachment{f.ID, f.Name, f.ContentType, f.Size, a.BaseURL + Base + "/attachments/" + f.ID}
+	}
 	return wireMacro{
-		ID: m.ID, Object: "macro", Name: m.Name, Text: orNull(m.Text), Note: orNull(m.Note),
+		Attachments: files,
+		ID:          m.ID, Object: "macro", Name: m.Name, Text: orNull(m.Text), Note: orNull(m.Note),
 		Status: orNull(m.Actions.Status), Priority: orNull(m.Actions.Priority), Assignee: orNull(m.Actions.Assignee),
 		AddTags: append([]string{}, m.Actions.AddTags...), RemoveTags: append([]string{}, m.Actions.RemoveTags...),
 		Uses: m.Uses, UsedAt: rfc3339.Time(m.UsedAt), CreatedAt: rfc3339.Time(m.CreatedAt), UpdatedAt: rfc3339.Time(m.UpdatedAt),
@@ -80,6 +113,8 @@ type macroBody struct {
 	Assignee   optional.Value[string]        `json:"assignee"`
 	AddTags    optional.Value[[]string]      `json:"add_tags"`
 	RemoveTags optional.Value[[]string]      `json:"remove_tags"`
+
+	Attachments []fileBody `json:"attachments"`
 }
 
 // into copies the body into a macro.
@@ -143,8 +178,8 @@ func (a *API) macroRoutes() []rest.Route {
 	}, {
 		Method: "POST", Path: "/macros", ID: "createMacro", Tag: "Macros", Summary: "Create a macro",
 		Doc:   "For all members. It needs a text, a note, or a change of the ticket.",
-		Needs: needs("settings", apikey.Update), Input: macroRecord, Output: macroRecord,
-		Codes: []string{"already_exists", "invalid_transition"}, Handle: a.createMacro,
+		Needs: needs("settings", apikey.Update), Input: macroRecord, Output: macroRecord, MaxBody: maxMacroBody,
+		Codes: []string{"already_exists", "invalid_transition", quota.CodeExceeded}, Handle: a.createMacro,
 	}, {
 		Method: "GET", Path: "/macros/{id}", ID: "getMacro", Tag: "Macros", Summary: "Get a macro",
 		Needs: needs("tickets", apikey.Read), Output: macroRecord, Handle: a.getMacro,
@@ -155,6 +190,15 @@ func (a *API) macroRoutes() []rest.Route {
 	}, {
 		Method: "DELETE", Path: "/macros/{id}", ID: "deleteMacro", Tag: "Macros", Summary: "Delete a macro",
 		Needs: needs("settings", apikey.Update), Handle: a.deleteMacro,
+	}, {
+		Method: "POST", Path: "/macros/{id}/attachments", ID: "addMacroAttachment", Tag: "Macros", Summary: "Add a file to a macro",
+		Doc:   "It is sent with the reply. A macro has at most 10 files.",
+		Needs: needs("settings", apikey.Update), Input: macroFileRecord, Output: macroRecord, MaxBody: maxMacroBody, Status: 200,
+		Codes: []string{quota.CodeExceeded}, Handle: a.addMacroAttachment,
+	}, {
+		Method: "DELETE", Path: "/macros/{id}/attachments/{attachment_id}", ID: "deleteMacroAttachment", Tag: "Macros", Summary: "Delete a file of a macro",
+		Doc:   "Messages that were sent with it have it still.",
+		Needs: needs("settings", apikey.Update), Handle: a.deleteMacroAttachment,
 	}, {
 		Method: "POST", Path: "/macros/{id}/apply", ID: "applyMacro", Tag: "Macros", Summary: "Apply a macro to a ticket",
 		Doc: "Sends the reply, adds the note and changes the ticket, all or nothing, and counts the use. A reply or a note needs the permission messages.create, too.\n\n" +
@@ -173,7 +217,7 @@ func (a *API) listMacros(ctx context.Context, r *rest.Request) (rest.Response, e
 	if err != nil {
 		return rest.Response{}, err
 	}
-	return whole(r, wired(list, wireOfMacro), func(m wireMacro) string { return m.ID })
+	return whole(r, wired(list, a.wireMacro), func(m wireMacro) string { return m.ID })
 }
 
 func (a *API) createMacro(ctx context.Context, r *rest.Request) (rest.Response, error) {
@@ -183,12 +227,77 @@ func (a *API) createMacro(ctx context.Context, r *rest.Request) (rest.Response, 
 	}
 	m := desk.Macro{OrganizationID: r.Key.OrganizationID}
 	in.into(&m)
+	content, err := a.composeFiles(ctx, r, in.Attachments)
+	if err != nil {
+		return rest.Response{}, err
+	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 		m, err := a.Desk.CreateMacroTx(ctx, tx, m)
 		if err != nil {
 			return rest.Response{}, err
 		}
-		return rest.Created("/macros/"+m.ID, wireOfMacro(&m)), nil
+		if m, err = a.Desk.AddMacroFilesTx(ctx, tx, r.Key.OrganizationID, noMember, m.ID, content); err != nil {
+			return rest.Response{}, err
+		}
+		return rest.Created("/macros/"+m.ID, a.wireMacro(&m)), nil
+	})
+}
+
+// composeFiles stores the files of a macro.
+func (a *API) composeFiles(ctx context.Context, r *rest.Request, files []fileBody) (desk.Content, error) {
+	d := desk.Draft{Note: true} // files of a note count as storage, and as no message
+	var v problem.Validation
+	d.Attachments = decodeFiles(&v, files)
+	if err := v.Err(); err != nil {
+		return desk.Content{}, err
+	}
+	return a.Desk.Compose(ctx, r.Key.OrganizationID, d)
+}
+
+func (a *API) addMacroAttachment(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	if _, err := a.Desk.Macro(ctx, a.DB, r.Key.OrganizationID, noMember, r.Path("id")); err != nil {
+		return rest.Response{}, err
+	}
+	var in fileBody
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	content, err := a.composeFiles(ctx, r, []fileBody{in})
+	if err != nil {
+		return rest.Response{}, withoutIndex(err)
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		m, err := a.Desk.AddMacroFilesTx(ctx, tx, r.Key.OrganizationID, noMember, r.Path("id"), content)
+		if err != nil {
+			return rest.Response{}, withoutIndex(err)
+		}
+		return rest.OK(a.wireMacro(&m)), nil
+	})
+}
+
+// withoutIndex returns an error about a list of one file for the file alone: attachments.0.name
+// becomes name, and attachments content.
+func withoutIndex(err error) error {
+	e, ok := errors.AsType[*problem.Error](err)
+	if !ok || len(e.Issues) == 0 {
+		return err
+	}
+	alone := *e
+	alone.Issues = slices.Clone(e.Issues)
+	for i := range alone.Issues {
+		issue := &alone.Issues[i]
+		if issue.Path == "attachments" {
+			issue.Path = "content"
+		}
+		issue.Path = strings.TrimPrefix(issue.Path, "attachments.0.")
+	}
+	return &alone
+}
+
+func (a *API) deleteMacroAttachment(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		_, err := a.Desk.DeleteMacroFileTx(ctx, tx, r.Key.OrganizationID, noMember, r.Path("id"), r.Path("attachment_id"))
+		return rest.NoContent(), err
 	})
 }
 
@@ -197,7 +306,7 @@ func (a *API) getMacro(ctx context.Context, r *rest.Request) (rest.Response, err
 	if err != nil {
 		return rest.Response{}, err
 	}
-	return rest.OK(wireOfMacro(&m)), nil
+	return rest.OK(a.wireMacro(&m)), nil
 }
 
 func (a *API) updateMacro(ctx context.Context, r *rest.Request) (rest.Response, error) {
@@ -207,14 +316,14 @@ func (a *API) updateMacro(ctx context.Context, r *rest.Request) (rest.Response, 
 			return rest.Response{}, err
 		}
 		var in macroBody
-		if err := r.Update(wireOfMacro(&m), &in); err != nil {
+		if err := r.Update(a.wireMacro(&m), &in); err != nil {
 			return rest.Response{}, err
 		}
 		in.into(&m)
 		if m, err = a.Desk.UpdateMacroTx(ctx, tx, m); err != nil {
 			return rest.Response{}, err
 		}
-		return rest.OK(wireOfMacro(&m)), nil
+		return rest.OK(a.wireMacro(&m)), nil
 	})
 }
 
@@ -224,7 +333,7 @@ func (a *API) deleteMacro(ctx context.Context, r *rest.Request) (rest.Response, 
 		if err != nil {
 			return rest.Response{}, err
 		}
-		if err := r.Match(wireOfMacro(&m)); err != nil {
+		if err := r.Match(a.wireMacro(&m)); err != nil {
 			return rest.Response{}, err
 		}
 		if err := a.Desk.DeleteMacroTx(ctx, tx, r.Key.OrganizationID, noMember, m.ID); err != nil {
@@ -248,7 +357,7 @@ func (a *API) applyMacro(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err := r.Decode(&in); err != nil {
 			return rest.Response{}, err
 		}
-		if !in.Preview && (m.Text != "" || m.Note != "") {
+		if !in.Preview && (m.Text != "" || m.Note != "" || len(m.Files) > 0) {
 			if err := r.Require("messages", apikey.Create); err != nil {
 				return rest.Response{}, err
 			}

@@ -1,6 +1,7 @@
 package deskapi_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -120,4 +121,53 @@ func TestApplyMacro(t *testing.T) {
 	theirs := send(t, r.other(), "POST", "/tickets", `{"subject":"S","customer":{"email":"sam@example.com"}}`, 201)
 	refused(t, "another's ticket", r.Do("POST", apply, `{"ticket_id":"`+theirs.text("id")+`"}`), 422, "validation_failed", "#/ticket_id not_found")
 	refused(t, "another's conversation", r.Do("POST", apply, body(`,"conversation_id":"x"`)), 422, "validation_failed", "#/conversation_id not_found")
+}
+
+func TestMacroAttachments(t *testing.T) {
+	r := newRig(t)
+	admin := r.admin()
+	const one = `{"name":"manual.txt","content_type":"text/plain","content":"aGVsbG8="}`
+	m := send(t, admin, "POST", "/macros", `{"name":"Manual","text":"See the file.","attachments":[`+one+`]}`, 201)
+	at := "/macros/" + m.text("id")
+	file := m.list("attachments")[0]
+	if file["name"] != "manual.txt" || file["size"] != 5.0 || file.text("url") != origin+"/api/v1/attachments/"+file.text("id") {
+		t.Errorf("the file is %v", file)
+	}
+	path := strings.TrimPrefix(file.text("url"), origin+"/api/v1")
+	if a := admin.Get(path); a.Status != 200 || a.Body != "hello" {
+		t.Errorf("its content is answered %d %s", a.Status, a.Body)
+	}
+	refused(t, "another organization", r.tenant(r.theirs).Get(path), 404, "not_found")
+	send(t, admin, "PUT", at, jsonOf(t, send(t, admin, "GET", at, "", 200)), 200)
+	refused(t, "a replacement", admin.Do("PUT", at, `{"attachments":[]}`), 422, "validation_failed", "#/attachments read_only")
+
+	two := send(t, admin, "POST", at+"/attachments", `{"name":"b.txt","content":"Yg=="}`, 200).list("attachments")
+	if len(two) != 2 || two[1]["name"] != "b.txt" || two[1]["content_type"] != "application/octet-stream" {
+		t.Errorf("the files are %v", two)
+	}
+	for body, pointer := range map[string]string{
+		`{"name":"","content":"Yg=="}`: "#/name too_short", `{"name":"c.txt","content":"?"}`: "#/content invalid_format", `{"name":"c.txt"}`: "#/content required",
+	} {
+		refused(t, body, admin.Do("POST", at+"/attachments", body), 422, "validation_failed", pointer)
+	}
+	large := `{"name":"large","content":"` + base64.StdEncoding.EncodeToString(make([]byte, 10<<20)) + `"}`
+	refused(t, "a large one", admin.Do("POST", at+"/attachments", large), 422, "validation_failed", "#/content too_large")
+	refused(t, "a large one of a new macro", admin.Do("POST", "/macros", `{"name":"Large","text":"x","attachments":[`+large+","+one+"]}"), 422, "validation_failed", "#/attachments too_large")
+
+	ticket := r.ticket("Flat tyre", "ana@example.com").text("id")
+	done := send(t, admin, "POST", at+"/apply", `{"ticket_id":"`+ticket+`"}`, 200)
+	reply := r.get("/tickets/" + ticket + "/messages/" + done.text("message_id"))
+	if files := reply.list("attachments"); len(files) != 2 || files[0]["name"] != "manual.txt" || files[0]["id"] == file["id"] || files[1]["state"] != "stored" {
+		t.Errorf("the reply has %v", files)
+	}
+	send(t, admin, "DELETE", at+"/attachments/"+file.text("id"), "", 204)
+	refused(t, "a deleted one", admin.Do("DELETE", at+"/attachments/"+file.text("id"), ""), 404, "not_found")
+	refused(t, "its content", admin.Get(path), 404, "not_found")
+	if left := send(t, admin, "GET", at, "", 200).list("attachments"); len(left) != 1 || left[0]["name"] != "b.txt" {
+		t.Errorf("left are %v", left)
+	}
+	files := reply.list("attachments")
+	if a := r.Get(strings.TrimPrefix(files[0].text("url"), origin+"/api/v1")); a.Status != 200 || a.Body != "hello" {
+		t.Errorf("the reply's file is answered %d", a.Status)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -187,11 +188,26 @@ type messageBody struct {
 	SeenMessageID  optional.Value[string]       `json:"seen_message_id"`
 	Force          bool                         `json:"force"`
 	SendAt         optional.Value[rfc3339.Time] `json:"send_at"`
-	Attachments    []struct {
-		Name        string `json:"name"`
-		ContentType string `json:"content_type"`
-		Content     string `json:"content"`
-	} `json:"attachments"`
+	Attachments    []fileBody                   `json:"attachments"`
+}
+
+// fileBody is a file in a body.
+type fileBody struct {
+	Name        string `json:"name"`
+	ContentType string `json:"content_type"`
+	Content     string `json:"content"` // base64
+}
+
+// decodeFiles returns files with their bytes, and records issues below attachments.
+func decodeFiles(v *problem.Validation, files []fileBody) (list []channel.Attachment) {
+	for i, f := range files {
+		data, err := base64.StdEncoding.DecodeString(f.Content)
+		if err != nil {
+			v.AddCode("invalid_format", "attachments."+strconv.Itoa(i)+".content", "must be base64")
+		}
+		list = append(list, channel.Attachment{Name: f.Name, ContentType: f.ContentType, Data: data})
+	}
+	return list
 }
 
 var conversationRecord = &schema.Record{Name: "conversation", Doc: "A thread with one customer on one channel inside a ticket.", Members: []schema.Member{
@@ -259,7 +275,7 @@ func (a *API) messageRoutes() []rest.Route {
 		Export: true, Output: conversationRecord, List: true, Handle: a.listConversations,
 	}, {
 		Method: "GET", Path: "/attachments/{id}", ID: "getAttachment", Tag: "Messages", Summary: "Get an attachment",
-		Doc:   "Content, name and type are set by the sender. Types that a browser would execute are returned as application/octet-stream.",
+		Doc:   "Of a message, or of a macro. Content, name and type are set by the sender. Types that a browser would execute are returned as application/octet-stream.",
 		Needs: needs("messages", apikey.Read), File: true, Handle: a.getAttachment,
 	}}
 }
@@ -455,13 +471,9 @@ func (b *messageBody) draft() (desk.Draft, error) {
 		v.AddCode("conflict", "force", "must not be given with a note")
 	}
 	total := 0
-	for i, f := range b.Attachments {
-		data, err := base64.StdEncoding.DecodeString(f.Content)
-		if err != nil {
-			v.AddCode("invalid_format", "attachments."+strconv.Itoa(i)+".content", "must be base64")
-		}
-		total += len(data)
-		d.Attachments = append(d.Attachments, channel.Attachment{Name: f.Name, ContentType: f.ContentType, Data: data})
+	d.Attachments = decodeFiles(&v, b.Attachments)
+	for _, f := range d.Attachments {
+		total += len(f.Data)
 	}
 	if err := v.Err(); err != nil {
 		return desk.Draft{}, err
@@ -546,6 +558,11 @@ func (a *API) listConversations(ctx context.Context, r *rest.Request) (rest.Resp
 
 func (a *API) getAttachment(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	f, content, err := a.Desk.OpenAttachment(ctx, r.Key.OrganizationID, r.Path("id"))
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.NotFound && p.RetryAfter == 0 {
+		if file, opened, otherwise := a.Desk.OpenMacroFile(ctx, r.Key.OrganizationID, noMember, r.Path("id")); problem.Of(otherwise) != problem.NotFound {
+			f, content, err = file, opened, otherwise
+		}
+	}
 	if err != nil {
 		return rest.Response{}, err
 	}

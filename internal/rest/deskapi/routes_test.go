@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,10 @@ var samples = map[string]func(p tenant) string{
 		send(p.t, p.Client, "PUT", "/tickets/"+p.ticket().text("id"), `{"assignee_id":"`+p.grace.ID+`"}`, 200)
 		path := "/members/" + p.grace.ID + "/notices"
 		return path + "/" + send(p.t, p.Client, "GET", path, "", 200).list("data")[0].text("id")
+	},
+	"/macros/{id}/attachments/{attachment_id}": func(p tenant) string {
+		m := p.created("/macros", `{"name":"`+uuid.NewString()+`","text":"x","attachments":[{"name":"a.txt","content":"aGVsbG8="}]}`)
+		return "/macros/" + m.text("id") + "/attachments/" + m.list("attachments")[0].text("id")
 	},
 	"/attachments/{id}": func(p tenant) string {
 		m := p.created("/tickets/"+p.ticket().text("id")+"/messages", `{"kind":"reply","text":"","attachments":[{"name":"a.txt","content":"aGVsbG8="}]}`)
@@ -161,11 +166,12 @@ var bodies = map[string]func(p tenant, path string) string{
 	"createMacro": func(tenant, string) string {
 		return `{"name":"` + uuid.NewString() + `","text":"Hello {{customer.first_name|there}}"}`
 	},
-	"applyMacro":    func(p tenant, _ string) string { return `{"ticket_id":"` + p.ticket().text("id") + `"}` },
-	"createWebhook": func(tenant, string) string { return `{"url":"http://127.0.0.1:1/","events":["ticket.created"]}` },
-	"createChannel": func(tenant, string) string { return `{"channel":"sms","address":"+1415556` + randomDigits() + `"}` },
-	"proveChannel":  func(tenant, string) string { return `{"way":"text"}` },
-	"setSLAPolicy":  func(tenant, string) string { return `{"first_response_minutes":30}` },
+	"addMacroAttachment": func(tenant, string) string { return `{"name":"a.txt","content":"aGVsbG8="}` },
+	"applyMacro":         func(p tenant, _ string) string { return `{"ticket_id":"` + p.ticket().text("id") + `"}` },
+	"createWebhook":      func(tenant, string) string { return `{"url":"http://127.0.0.1:1/","events":["ticket.created"]}` },
+	"createChannel":      func(tenant, string) string { return `{"channel":"sms","address":"+1415556` + randomDigits() + `"}` },
+	"proveChannel":       func(tenant, string) string { return `{"way":"text"}` },
+	"setSLAPolicy":       func(tenant, string) string { return `{"first_response_minutes":30}` },
 	"replayDeliveries": func(tenant, string) string {
 		return `{"from":"2026-01-01T00:00:00Z","to":"` + time.Now().UTC().Add(time.Hour).Format(time.RFC3339) + `"}`
 	},
@@ -279,7 +285,7 @@ func TestRoutes(t *testing.T) {
 	failures := 0
 	from := func() string {
 		failures++
-		return "X-Forwarded-For: 203.0.113." + string(rune('0'+failures/50%10)) + string(rune('0'+failures/500))
+		return "X-Forwarded-For: 203.0.113." + strconv.Itoa(1+failures/50)
 	}
 
 	for i := range r.routes {

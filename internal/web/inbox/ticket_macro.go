@@ -23,6 +23,13 @@ type macroChip struct {
 	Text     string // to insert
 	Missing  string // variables without a value, as they stand in the text; empty: none
 	Insert   bool   // the script inserts the text
+	Files    []macroFile
+}
+
+// macroFile is a file of a macro, to send with the reply.
+type macroFile struct {
+	ID, Name string
+	Chosen   bool
 }
 
 // macrosPage is the body of the list of macros of a ticket.
@@ -121,6 +128,10 @@ func (p *pages) readMacro(r *web.Request, q db.Querier, t *desk.Ticket, id, kind
 		return nil, err
 	}
 	chip := &macroChip{ID: got.Macro.ID, Name: got.Macro.Name, Text: got.Text}
+	for _, f := range got.Macro.Files {
+		chip.Files = append(chip.Files, macroFile{f.ID, f.Name, true})
+	}
+	got.Macro.Files = nil // they have a place of their own
 	if kind == desk.KindNote {
 		chip.Text = cmp.Or(got.Note, got.Text)
 		got.Macro.Note = ""
@@ -157,6 +168,9 @@ func (p *pages) addMacro(r *web.Request, q db.Querier, t *desk.Ticket, said draf
 	}
 	c.Macro = chip
 	if said.refused() {
+		for i := range chip.Files {
+			chip.Files[i].Chosen = slices.Contains(said.macroFiles, chip.Files[i].ID)
+		}
 		return nil
 	}
 	field := &c.Reply
@@ -178,6 +192,20 @@ func checkFilled(text string) error {
 	return nil
 }
 
+// attachMacroFiles adds the chosen files of the macro to a reply.
+func (p *pages) attachMacroFiles(ctx context.Context, tx *db.Tx, r *web.Request, s draftForm, content *desk.Content) error {
+	if s.macro == "" || s.kind == desk.KindNote || len(s.macroFiles) == 0 {
+		return nil
+	}
+	err := p.Desk.AttachMacroFilesTx(ctx, tx, r.OrganizationID, r.UserID, s.macro, s.macroFiles, content)
+	if problem.Of(err) == problem.NotFound {
+		return errMacroGone()
+	}
+	return err
+}
+
+func errMacroGone() error { return problem.New(problem.Conflict, "The macro no longer exists.") }
+
 // applyMacro applies the macro of a sent message. A status that the user selected
 // replaces the macro's.
 func (p *pages) applyMacro(ctx context.Context, tx *db.Tx, r *web.Request, t *desk.Ticket, s draftForm, status desk.Status, notice *web.Notice) error {
@@ -188,7 +216,7 @@ func (p *pages) applyMacro(ctx context.Context, tx *db.Tx, r *web.Request, t *de
 	}
 	done, err := p.Desk.ApplyMacroTx(ctx, tx, r.OrganizationID, use)
 	if problem.Of(err) == problem.NotFound {
-		return problem.New(problem.Conflict, "The macro no longer exists.")
+		return errMacroGone()
 	}
 	if err != nil || len(done.Changes) == 0 {
 		return err

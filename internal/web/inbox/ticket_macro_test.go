@@ -161,3 +161,51 @@ func TestUndoMacro(t *testing.T) {
 		t.Errorf("the reply field has %q", got)
 	}
 }
+
+// TestMacroWithFiles: the composer offers the files of a macro, and the reply has the chosen ones.
+func TestMacroWithFiles(t *testing.T) {
+	h := newHarness(t)
+	r := h.text("+14155550111", "SM1", "Hello?")
+	m := h.macro(desk.Macro{Name: "Manual", Text: "See the files."})
+	content, err := h.desk.Compose(t.Context(), h.Organization.ID, desk.Draft{Note: true, Attachments: []channel.Attachment{
+		{Name: "a <b>.txt", Data: []byte("a")}, {Name: "b.txt", Data: []byte("b")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write(func(tx *db.Tx) error {
+		m, err = h.desk.AddMacroFilesTx(t.Context(), tx, h.Organization.ID, "", m.ID, content)
+		return err
+	})
+	b := h.SignIn(h.Agent)
+	const path = "/tickets/1"
+	d := b.Page(path + "?macro=" + m.ID)
+	if boxes := d.WithAttr("name", "macro_file"); len(boxes) != 2 || webtest.Attr(boxes[0], "value") != m.Files[0].ID || !strings.Contains(webtest.Text(d.WithAttr("id", "composer")[0]), "a <b>.txt") {
+		t.Fatalf("%d files are offered", len(boxes))
+	}
+	if w := b.Get(path + "/macros/" + m.ID + "?kind=reply"); strings.Count(w.Body.String(), `name="macro_file"`) != 2 {
+		t.Errorf("the script gets %s", w.Body)
+	}
+	// A refused form keeps the choice.
+	form := url.Values{"kind": {"reply"}, "reply": {"{{agent.name}}"}, "macro": {m.ID}, "macro_file": {m.Files[1].ID}, "do": {"send"}, "once": {"1"}}
+	d = b.WantRefused(b.Post(path+"/write", form), http.StatusUnprocessableEntity)
+	for i, box := range d.WithAttr("name", "macro_file") {
+		if checked := webtest.Attr(box, "checked") != "" || strings.Contains(webtest.Attr(box, "value"), m.Files[1].ID); checked != (i == 1) {
+			t.Errorf("file %d is checked: %t", i, checked)
+		}
+	}
+	form.Set("reply", "See the file.")
+	b.Follow(b.Post(path+"/write", form))
+	messages := h.messages(r.TicketID)
+	if last := messages[len(messages)-1]; last.Text != "See the file." || len(last.Attachments) != 1 || last.Attachments[0].Name != "b.txt" || h.uses(m.ID) != 1 {
+		t.Errorf("sent is %+v", last)
+	}
+	// A note has none, and neither has a reply without the macro.
+	b.Follow(b.Post(path+"/write", url.Values{"kind": {"note"}, "note": {"Seen."}, "macro": {m.ID}, "macro_file": {m.Files[0].ID}, "once": {"2"}}))
+	b.Follow(b.Post(path+"/write", url.Values{"kind": {"reply"}, "reply": {"Alone."}, "macro_file": {m.Files[0].ID}, "do": {"send"}, "once": {"3"}}))
+	for _, last := range h.messages(r.TicketID)[len(messages):] {
+		if len(last.Attachments) != 0 {
+			t.Errorf("%q has %+v", last.Text, last.Attachments)
+		}
+	}
+}

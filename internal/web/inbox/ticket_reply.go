@@ -95,8 +95,9 @@ type draftForm struct {
 	copies       copiesForm
 	seen         *string // see [desk.Reply]
 	sendAt       time.Time
-	macro        string // id of the macro to apply; empty: none
-	wrong        string // error
+	macro        string   // id of the macro to apply; empty: none
+	macroFiles   []string // ids of its files to send
+	wrong        string   // error
 	crossed      *crossedReply
 	files        bool
 }
@@ -291,7 +292,7 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 	}
 	s := draftForm{
 		kind: form.Get("kind"), reply: form.Get("reply"), note: form.Get("note"),
-		conversation: form.Get("conversation"), macro: form.Get("macro"), files: len(form.Files) > 0 || form.TooLarge,
+		conversation: form.Get("conversation"), macro: form.Get("macro"), macroFiles: form.Values["macro_file"], files: len(form.Files) > 0 || form.TooLarge,
 	}
 	s.to, s.cc = form.Get("to."+s.conversation), form.Values["cc."+s.conversation]
 	s.copies = copiesForm{form.Get("copies." + s.conversation), form.Get("shown." + s.conversation), form.Get("bcc." + s.conversation)}
@@ -371,6 +372,10 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 	by := actor(r)
 	notice := web.Notice{Text: "Note added. Only your team can see it."}
 	err = p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) error {
+		content := content // the transaction may run again
+		if err := p.attachMacroFiles(ctx, tx, r, s, &content); err != nil {
+			return err
+		}
 		if content.Empty() {
 			notice.Text = "Macro applied."
 		} else if s.kind == desk.KindNote {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -86,6 +87,8 @@ type macroForm struct {
 	Owner     web.Fields
 	Texts     web.Fields
 	Changes   web.Fields
+	Files     []desk.MacroFile
+	Upload    web.Field
 	Ticket    web.Field // of the preview
 	Variables []desk.MacroVariable
 	Preview   *macroPreview
@@ -110,8 +113,11 @@ func (p *pages) newMacroForm(r *web.Request, m *desk.Macro) (*macroForm, error) 
 	if id := m.Actions.Assignee; id != "" && id != desk.AssigneeMe && id != desk.AssigneeNone && names[id] == "" {
 		options = append(options, web.Option{Value: id, Label: "Former member"})
 	}
-	f := &macroForm{ID: m.ID, Variables: desk.MacroVariables[:], Names: names, Ticket: web.Field{
+	f := &macroForm{ID: m.ID, Variables: desk.MacroVariables[:], Names: names, Files: m.Files, Ticket: web.Field{
 		Name: "ticket", Label: "Ticket number", Type: "text", Mode: "numeric", Optional: true, Help: "The preview shows the macro for this ticket.",
+	}, Upload: web.Field{
+		Name: "files", Label: "New files", Type: "file", Optional: true,
+		Help: web.Sprintf("Sent with the reply. At most %d, with %d MB together. Select them again after a preview.", desk.MaxMacroFiles, desk.MaxMacroBytes>>20),
 	}}
 	if m.ID == "" && r.Admin() {
 		f.Owner = web.Fields{{Name: "owner", Label: "Visible to", Type: "select", Value: sharedOwner, Options: []web.Option{{Value: sharedOwner, Label: "All members"}, {Label: "Only me"}}}}
@@ -141,7 +147,7 @@ func (p *pages) newMacroForm(r *web.Request, m *desk.Macro) (*macroForm, error) 
 
 // fields returns all fields, for their errors.
 func (f *macroForm) fields() web.Fields {
-	return slices.Concat(f.Owner, f.Texts, f.Changes, web.Fields{f.Ticket})
+	return slices.Concat(f.Owner, f.Texts, f.Changes, web.Fields{f.Upload, f.Ticket})
 }
 
 // fill sets the posted values.
@@ -188,6 +194,9 @@ func (f *macroForm) answer(err error) bool {
 	for _, issue := range e.Issues {
 		name, _, _ := strings.Cut(issue.Path, ".")
 		field := f.Texts.Field(name)
+		if name == "attachments" {
+			field = &f.Upload
+		}
 		if field == nil {
 			field = f.Changes.Field(name)
 		}
@@ -239,7 +248,7 @@ func (p *pages) showMacroForm(w http.ResponseWriter, r *web.Request, f *macroFor
 
 // saveMacro saves the macro in the form, or previews it.
 func (p *pages) saveMacro(w http.ResponseWriter, r *web.Request) error {
-	form, ok := p.Form(w, r)
+	form, ok := p.Upload(w, r, desk.MaxMacroBytes)
 	if !ok {
 		return nil
 	}
@@ -251,22 +260,19 @@ func (p *pages) saveMacro(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	f.fill(form)
+	f.fill(form.Values)
 	if m.ID == "" && !(r.Admin() && form.Get("owner") == sharedOwner) {
 		m.OwnerID = r.UserID
 	}
-	readMacro(form, &m)
+	readMacro(form.Values, &m)
 	if form.Get("do") == "preview" {
 		return p.previewMacro(w, r, f, &m)
 	}
-	save := p.Desk.CreateMacroTx
-	if m.ID != "" {
-		save = p.Desk.UpdateMacroTx
+	if form.TooLarge {
+		f.Upload.Error = web.Sprintf("New files lead to more than %d MB of files of the macro.", desk.MaxMacroBytes>>20)
+		return p.showMacroForm(w, r, f, http.StatusUnprocessableEntity)
 	}
-	err = p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
-		_, err = save(r.Context(), tx, m)
-		return err
-	})
+	err = p.writeMacro(r, m, form)
 	if f.answer(err) {
 		return p.showMacroForm(w, r, f, http.StatusUnprocessableEntity)
 	}
@@ -274,6 +280,43 @@ func (p *pages) saveMacro(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	return p.Redirect(w, macrosPath, web.Notice{Text: "Macro saved."})
+}
+
+// writeMacro creates or changes a macro, deletes the chosen files and adds the new ones.
+func (p *pages) writeMacro(r *web.Request, m desk.Macro, form web.Upload) error {
+	var d desk.Draft
+	for _, f := range form.Files {
+		d.Attachments = append(d.Attachments, channel.Attachment{Name: f.Name, ContentType: f.ContentType, Data: f.Data})
+	}
+	d.Note = true // files of a note count as storage, and as no message
+	content, err := p.Desk.Compose(r.Context(), r.OrganizationID, d)
+	if err != nil {
+		return err
+	}
+	save := p.Desk.CreateMacroTx
+	if m.ID != "" {
+		save = p.Desk.UpdateMacroTx
+	}
+	return p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		saved, err := save(r.Context(), tx, m)
+		if err != nil {
+			return err
+		}
+		for _, id := range form.Values["remove"] {
+			if _, err := p.Desk.DeleteMacroFileTx(r.Context(), tx, r.OrganizationID, m.OwnerID, saved.ID, id); err != nil {
+				return err
+			}
+		}
+		_, err = p.Desk.AddMacroFilesTx(r.Context(), tx, r.OrganizationID, m.OwnerID, saved.ID, content)
+		return err
+	})
+}
+
+// macroFile serves a file of a macro.
+func (p *pages) macroFile(w http.ResponseWriter, r *web.Request) error {
+	f, content, err := p.Desk.OpenMacroFile(r.Context(), r.OrganizationID, r.UserID, r.PathValue("file"))
+	p.File(w, r, &f, content, err)
+	return nil
 }
 
 // previewMacro shows the form with a preview for the ticket in it.

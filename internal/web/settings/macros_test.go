@@ -9,6 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
@@ -118,4 +119,50 @@ func TestMacros(t *testing.T) {
 	if got := h.macros(t, h.Agent.ID); len(got) != 0 {
 		t.Errorf("left are %+v", got)
 	}
+}
+
+func TestMacroFilesForm(t *testing.T) {
+	const path = "/settings/macros"
+	h := newHarness(t)
+	b, admin := h.SignIn(h.Agent), h.SignIn(h.Admin)
+	file := func(name, text string) web.File { return web.File{Name: name, ContentType: "text/plain", Data: []byte(text)} }
+	form := url.Values{"name": {"Manual"}, "text": {"See the file."}}
+	d, notice := b.Follow(b.PostFiles(path+"/new", form, file("a <b>.txt", "one"), file("b.txt", "two")))
+	d.Want("Attach 2 files")
+	if notice != "Macro saved." {
+		t.Errorf("got notice %q", notice)
+	}
+	read := func() desk.Macro { return h.macros(t, h.Agent.ID)[0] }
+	m := read()
+	at := path + "/" + m.ID
+	link := at + "/files/" + m.Files[0].ID
+	if d := b.Page(at); len(d.WithAttr("href", link)) != 1 || !strings.Contains(webtest.Text(d.Root), "a <b>.txt") {
+		t.Error("the form does not list the files")
+	}
+	if w := b.Get(link); w.Code != http.StatusOK || w.Body.String() != "one" || !strings.HasPrefix(w.Header().Get("Content-Disposition"), "attachment") {
+		t.Errorf("the file is answered %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	if w := admin.Get(link); w.Code != http.StatusNotFound {
+		t.Errorf("a file of a private macro is answered %d", w.Code)
+	}
+	// One goes, another comes; a refused form changes neither.
+	form.Set("remove", m.Files[0].ID)
+	form.Set("text", "{{nobody}}")
+	b.WantRefused(b.PostFiles(at, form, file("c.txt", "three")), http.StatusUnprocessableEntity)
+	large := b.WantRefused(b.PostFiles(at, url.Values{"name": {"Manual"}, "text": {"x"}}, file("d.txt", strings.Repeat("x", 10<<20+1))), http.StatusUnprocessableEntity)
+	large.Want("New files lead to more than 10 MB of files of the macro.")
+	if got := read(); len(got.Files) != 2 || got.Text != "See the file." {
+		t.Errorf("refused forms made it %+v", got)
+	}
+	form.Set("text", "See the files.")
+	b.Follow(b.PostFiles(at, form, file("c.txt", "three")))
+	if got := read(); len(got.Files) != 2 || got.Files[0].Name != "b.txt" || got.Files[1].Name != "c.txt" || got.Text != "See the files." {
+		t.Errorf("the macro is %+v", got)
+	}
+	form.Del("remove")
+	var many []web.File
+	for i := range 9 {
+		many = append(many, file(string(rune('a'+i)), "x"))
+	}
+	b.WantRefused(b.PostFiles(at, form, many...), http.StatusUnprocessableEntity).Want("New files lead to more than 10 files of the macro.")
 }

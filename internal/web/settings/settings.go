@@ -87,6 +87,7 @@ func Register(s *web.Site, c Config) {
 	p.Handle(macrosPath, web.Route{Get: p.macros})
 	p.Handle(macrosPath+"/new", web.Route{Get: p.editMacro, Post: p.saveMacro, Routine: true})
 	p.Handle(macrosPath+"/{id}", web.Route{Get: p.editMacro, Post: p.saveMacro, Routine: true})
+	p.Handle(macrosPath+"/{id}/files/{file}", web.Route{Get: p.macroFile})
 	p.Handle(macrosPath+"/{id}/delete", web.Route{Get: p.confirmDeleteMacro, Post: p.deleteMacro, Routine: true})
 
 	p.Handle(importPath, web.Route{Get: p.imports, Post: p.uploadImport, Admin: true, Routine: true})

@@ -47,7 +47,11 @@ func newHarness(t *testing.T, change ...func(*account.Config)) *harness {
 	}}, change...)...)
 	jobs := queue.Open(h.DB, queue.Config{})
 	events := new(event.Log)
-	h.desk = desk.Open(desk.Config{DB: h.DB, Queue: jobs, Events: events, Directory: h.Accounts, Box: seal.New(seal.NewKey()), BaseURL: webtest.BaseURL})
+	files, err := blob.Open("file:"+t.TempDir(), blob.Credentials{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.desk = desk.Open(desk.Config{DB: h.DB, Queue: jobs, Events: events, Blob: files, Directory: h.Accounts, Box: seal.New(seal.NewKey()), BaseURL: webtest.BaseURL})
 	h.keys = apikey.Open(apikey.Config{
 		DB: h.DB, Audit: h.Audit, PlanLimit: func(context.Context, string) (int64, error) { return 300, nil },
 		Catalogues: map[apikey.ServiceName]apikey.Catalogue{
