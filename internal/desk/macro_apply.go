@@ -21,8 +21,11 @@ type MacroApplication struct {
 	// AgentID is the member of the variables agent.… and of [AssigneeMe]; empty: none.
 	AgentID          string
 	OrganizationName string
-	By               Actor
-	ConversationID   string // of the reply; see [Reply]
+	// Ride has the values of the variables ride.…, by their whole names; nil: none. The fleet is
+	// not known here.
+	Ride           map[string]string
+	By             Actor
+	ConversationID string // of the reply; see [Reply]
 	// WithoutReply and WithoutNote leave out what the caller has written itself.
 	WithoutReply, WithoutNote bool
 	Status                    Status // instead of the macro's; empty: the macro's
@@ -85,7 +88,7 @@ func (s *Service) RenderMacro(ctx context.Context, q db.Querier, m *Macro, t *Ti
 		}
 		agent = p
 	}
-	values := macroValues(t, agent, a.OrganizationName)
+	values := macroValues(t, agent, &a)
 	if !a.WithoutReply {
 		r.Text, r.Missing = renderMacro(m.Text, values, r.Missing)
 	}

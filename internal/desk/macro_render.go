@@ -2,6 +2,7 @@ package desk
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,21 @@ var MacroVariables = [...]MacroVariable{
 	{"agent.name", "the name of the member who applies the macro"},
 	{"agent.first_name", "its first word"},
 	{"organization.name", "the organization’s name"},
+	{"ride.number", "the number of the ride in question, which the ticket shows beside the messages: your own id of the ride, or else its id"},
+	{"ride.vehicle", "the code of its vehicle"},
+	{"ride.start", "when it began"},
+	{"ride.end", "when it ended"},
+	{"ride.price", "its price"},
+}
+
+// ridePrefix begins the names of the variables of a ride.
+const ridePrefix = "ride."
+
+// UsesRide reports whether a text of the macro has a variable of a ride: see [MacroApplication].
+func (m *Macro) UsesRide() bool {
+	uses := func(p macroPart) bool { return strings.HasPrefix(p.variable, ridePrefix) }
+	ignore := func(string, string) {}
+	return slices.ContainsFunc(parseMacro(m.Text, ignore), uses) || slices.ContainsFunc(parseMacro(m.Note, ignore), uses)
 }
 
 // macroPart is a piece of a macro's text: literal, or a variable.
@@ -104,12 +120,14 @@ func UnfilledVariables(text string) []string {
 }
 
 // macroValues returns the values of variables; empty ones have none.
-func macroValues(t *Ticket, agent event.Person, organizationName string) map[string]string {
-	return map[string]string{
+func macroValues(t *Ticket, agent event.Person, a *MacroApplication) map[string]string {
+	values := map[string]string{
 		"customer.name": t.Customer.Name, "customer.first_name": firstName(t.Customer.Name), "customer.email": t.Customer.Email,
 		"ticket.number": strconv.FormatInt(t.Number, 10), "ticket.subject": t.Subject,
-		"agent.name": agent.Name, "agent.first_name": firstName(agent.Name), "organization.name": organizationName,
+		"agent.name": agent.Name, "agent.first_name": firstName(agent.Name), "organization.name": a.OrganizationName,
 	}
+	maps.Copy(values, a.Ride)
+	return values
 }
 
 // firstName returns the first word of a name.

@@ -200,6 +200,9 @@ func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket,
 	if err != nil {
 		return err
 	}
+	if said.ride, err = p.macroRide(r, &t, said.macroOf(r)); err != nil {
+		return err
+	}
 	if err := p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.readTicket(r, tx, &b, members, said) }); err != nil {
 		return err
 	}

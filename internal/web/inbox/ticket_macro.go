@@ -108,7 +108,11 @@ func (p *pages) showMacro(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	chip, err := p.readMacro(r, p.DB, &t, r.PathValue("id"), r.URL.Query().Get("kind"))
+	ride, err := p.macroRide(r, &t, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	chip, err := p.readMacro(r, p.DB, &t, r.PathValue("id"), r.URL.Query().Get("kind"), ride)
 	if err != nil {
 		return err
 	}
@@ -117,9 +121,11 @@ func (p *pages) showMacro(w http.ResponseWriter, r *web.Request) error {
 }
 
 // readMacro renders a macro for a message of that kind. A note gets the macro's note, if
-// it has one.
-func (p *pages) readMacro(r *web.Request, q db.Querier, t *desk.Ticket, id, kind string) (*macroChip, error) {
-	got, err := p.Desk.PreviewMacro(r.Context(), q, r.OrganizationID, p.macroApplication(r, t, id))
+// it has one. ride is that of [pages.macroRide].
+func (p *pages) readMacro(r *web.Request, q db.Querier, t *desk.Ticket, id, kind string, ride map[string]string) (*macroChip, error) {
+	use := p.macroApplication(r, t, id)
+	use.Ride = ride
+	got, err := p.Desk.PreviewMacro(r.Context(), q, r.OrganizationID, use)
 	if err != nil {
 		return nil, err
 	}
@@ -148,17 +154,23 @@ func (p *pages) macroApplication(r *web.Request, t *desk.Ticket, id string) desk
 	}
 }
 
+// macroOf returns the id of the macro in the composer: that of the refused form, or of the query;
+// empty: none.
+func (s *draftForm) macroOf(r *web.Request) string {
+	if s.refused() {
+		return s.macro
+	}
+	return r.URL.Query().Get("macro")
+}
+
 // addMacro adds the macro of the refused form to the composer, or the one of the query
 // with its text.
 func (p *pages) addMacro(r *web.Request, q db.Querier, t *desk.Ticket, said draftForm, c *composer) error {
-	id := said.macro
-	if !said.refused() {
-		id = r.URL.Query().Get("macro")
-	}
+	id := said.macroOf(r)
 	if id == "" {
 		return nil
 	}
-	chip, err := p.readMacro(r, q, t, id, c.Kind)
+	chip, err := p.readMacro(r, q, t, id, c.Kind, said.ride)
 	if problem.Of(err) == problem.NotFound {
 		c.Wrong = strings.TrimSpace(c.Wrong + " The macro no longer exists.")
 		return nil
@@ -210,6 +222,7 @@ func errMacroGone() error { return problem.New(problem.Conflict, "The macro no l
 // replaces the macro's.
 func (p *pages) applyMacro(ctx context.Context, tx *db.Tx, r *web.Request, t *desk.Ticket, s draftForm, status desk.Status, notice *web.Notice) error {
 	use := p.macroApplication(r, t, s.macro)
+	use.Ride = s.ride
 	use.WithoutReply, use.WithoutNote = true, s.kind == desk.KindNote
 	if status == desk.StatusResolved || status == desk.StatusPending {
 		use.Status = status

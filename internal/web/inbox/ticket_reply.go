@@ -95,9 +95,10 @@ type draftForm struct {
 	copies       copiesForm
 	seen         *string // see [desk.Reply]
 	sendAt       time.Time
-	macro        string   // id of the macro to apply; empty: none
-	macroFiles   []string // ids of its files to send
-	wrong        string   // error
+	macro        string            // id of the macro to apply; empty: none
+	macroFiles   []string          // ids of its files to send
+	ride         map[string]string // values of its variables; see [pages.macroRide]
+	wrong        string            // error
 	crossed      *crossedReply
 	files        bool
 }
@@ -368,6 +369,9 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 	}
 	if content.Empty() && s.macro == "" {
 		return web.Notice{}, problem.New(problem.Invalid, "there is nothing written yet")
+	}
+	if s.ride, err = p.macroRide(r, t, s.macro); err != nil {
+		return web.Notice{}, err
 	}
 	by := actor(r)
 	notice := web.Notice{Text: "Note added. Only your team can see it."}

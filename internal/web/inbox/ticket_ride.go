@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -209,6 +210,56 @@ type rideCard struct {
 	Price       string
 	Parts       []pair
 	Actions     []pair // labels and paths
+
+	ride *fleet.Ride // nil: none
+}
+
+// macroValues returns the values of the variables of macros; none for a ride whose rider is not
+// known to be the customer, who would read them.
+func (c *rideCard) macroValues() map[string]string {
+	if c == nil || c.ride == nil || c.Stranger {
+		return nil
+	}
+	values := map[string]string{"ride.number": cmp.Or(string(c.ride.ExternalID), c.ride.ID), "ride.vehicle": c.Vehicle}
+	if !c.From.IsZero() {
+		values["ride.start"] = c.From.When()
+	}
+	if !c.To.IsZero() {
+		values["ride.end"] = c.To.When()
+	}
+	if price := c.ride.Price; price != nil {
+		values["ride.price"] = web.Money(price.TotalAmount, price.Currency)
+	}
+	return values
+}
+
+// macroRide returns the values of the variables of the ride that the ticket's panel shows, if a
+// macro in reach of the reader uses them. It reads the ticket as its page does.
+func (p *pages) macroRide(r *web.Request, t *desk.Ticket, macroID string) (map[string]string, error) {
+	if macroID == "" || p.Fleet == nil {
+		return nil, nil
+	}
+	m, err := p.Desk.Macro(r.Context(), p.DB, r.OrganizationID, r.UserID, macroID)
+	if problem.Of(err) == problem.NotFound || err == nil && !m.UsesRide() {
+		return nil, nil // whoever applies the macro reports that it is gone
+	}
+	if err != nil {
+		return nil, err
+	}
+	b := ticketPage{Ticket: *t, Path: ticketPath(t.Number)}
+	if err := p.DB.Read(r.Context(), func(tx *db.Tx) error {
+		if b.Thread, err = p.readThread(r, tx, t, nil, nil); err != nil {
+			return err
+		}
+		b.Panel, err = p.readCustomerPanel(r, tx, t)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if err := p.readFleet(r, &b); err != nil {
+		return nil, err
+	}
+	return b.Panel.Ride.macroValues(), nil
 }
 
 // findRide returns the ride in question: of the first reference that names a record, else the
@@ -286,6 +337,7 @@ func (p *pages) newRideCard(r *web.Request, tx *db.Tx, title, id string, v *flee
 			return nil, err
 		}
 		c.setRide(r, &ride, own)
+		c.ride = &ride
 		vehicleID = ride.VehicleID
 	}
 	if v == nil {

@@ -1,8 +1,10 @@
 package inbox_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/inbox"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
@@ -270,5 +273,46 @@ func TestRidesOfACustomer(t *testing.T) {
 	stranger := g.SignIn(g.NewUser(o, "stranger@example.org", "Stranger", "agent"))
 	if got := targets(stranger.Page("/customers/"+c.ID), "/fleet/rides/"); len(got) != 0 {
 		t.Errorf("another organization sees %v", got)
+	}
+}
+
+// TestRideInMacro: the variables of a macro have the values of the ride that the panel shows.
+func TestRideInMacro(t *testing.T) {
+	g := newGarage(t)
+	rides, customers := g.rides(fleet.Completed)
+	i := slices.IndexFunc(rides, func(r fleet.Ride) bool { return r.Price != nil })
+	ride, customer := rides[i], customers[i]
+	g.says(string(customer.Email), "My ride", "About "+ride.ID+", please.")
+	m := g.macro(desk.Macro{
+		Name: "Ride", Text: "{{ride.number}} with {{ride.vehicle}}: {{ride.start}} to {{ride.end}} for {{ride.price}}. {{ticket.number}}", Note: "Ride {{ride.number}}",
+	})
+	b := g.SignIn(g.Agent)
+	g.Prefer(g.Agent, `{"undo_send_seconds":0,"time_zone":"UTC","date_form":"2006-01-02"}`)
+	form := "2006-01-02, 15:04"
+	want := fmt.Sprintf("%s with %s: %s to %s for %s. 1", cmp.Or(string(ride.ExternalID), ride.ID), g.vehicle(ride.VehicleID).Code,
+		ride.StartedAt.Std().UTC().Format(form), ride.EndedAt.Std().UTC().Format(form), web.Money(ride.Price.TotalAmount, ride.Price.Currency))
+	if got := strings.TrimSpace(value(b.Page("/tickets/1?macro="+m.ID), "reply")); got != want {
+		t.Errorf("the reply is %q, want %q", got, want)
+	}
+	if w := b.Get("/tickets/1/macros/" + m.ID + "?kind=reply"); !strings.Contains(html.UnescapeString(w.Body.String()), want) {
+		t.Errorf("the script gets %s, want %q", w.Body, want)
+	}
+	if _, notice := b.Follow(b.Post("/tickets/1/write", url.Values{"kind": {"reply"}, "reply": {"Here it is."}, "macro": {m.ID}, "do": {"send"}})); !strings.HasPrefix(notice, "Reply sent.") {
+		t.Errorf("got notice %q", notice)
+	}
+	messages := g.messages(g.ticket(1).ID)
+	if last := messages[len(messages)-1]; last.Text != "Ride "+cmp.Or(string(ride.ExternalID), ride.ID) {
+		t.Errorf("the note is %q", last.Text)
+	}
+
+	// A ride of somebody else is not inserted, and without a ride nothing is.
+	g.says("stranger@c.example", "Not mine", "About "+ride.ID+", please.")
+	g.says("nobody@c.example", "Hello", "Nothing.")
+	for _, path := range []string{"/tickets/2", "/tickets/3"} {
+		d := b.Page(path + "?macro=" + m.ID)
+		if got := value(d, "reply"); strings.Contains(got, ride.ID) || !strings.Contains(got, "{{ride.number}}") {
+			t.Errorf("%s: the reply is %q", path, got)
+		}
+		d.Want("No value for {{ride.number}}, {{ride.vehicle}}, {{ride.start}}, {{ride.end}}, {{ride.price}}.")
 	}
 }
