@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -143,9 +144,7 @@ func (v *vendor) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer v.mu.Unlock()
 	v.got, v.bodies = append(v.got, r), append(v.bodies, body)
 	w := httptest.NewRecorder()
-	for name, values := range v.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), v.header)
 	w.WriteHeader(v.status)
 	response := w.Result()
 	response.Request = r
