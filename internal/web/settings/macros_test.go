@@ -125,7 +125,9 @@ func TestMacroFilesForm(t *testing.T) {
 	const path = "/settings/macros"
 	h := newHarness(t)
 	b, admin := h.SignIn(h.Agent), h.SignIn(h.Admin)
-	file := func(name, text string) web.File { return web.File{Name: name, ContentType: "text/plain", Data: []byte(text)} }
+	file := func(name, text string) web.File {
+		return web.File{Name: name, ContentType: "text/plain", Data: []byte(text)}
+	}
 	form := url.Values{"name": {"Manual"}, "text": {"See the file."}}
 	d, notice := b.Follow(b.PostFiles(path+"/new", form, file("a <b>.txt", "one"), file("b.txt", "two")))
 	d.Want("Attach 2 files")

@@ -62,10 +62,6 @@ func newHarness(t *testing.T, change ...func(*account.Config)) *harness {
 	h.fleetLog = audittest.Fleet(h.fleet, true)
 	h.quotas = quotatest.Open(h.DB, jobs, nil)
 	h.push = push.Open(push.Config{DB: h.DB, Queue: jobs, Box: seal.New(seal.NewKey())})
-	files, err := blob.Open("file:"+t.TempDir(), blob.Credentials{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	h.queue = jobs
 	h.imports = importer.Open(importer.Config{DB: h.DB, Desk: h.desk, Blob: files, Queue: jobs, Audit: h.Audit})
 	settings.Register(h.Site, settings.Config{
