@@ -555,7 +555,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		Noticed: func(organizationID, userID string) { a.live.PublishCoalesced(organizationID, "notices:"+userID) },
 	})
 	a.Imports = importer.Open(importer.Config{
-		DB: a.DB, Desk: a.Desk, Blob: a.blobs, Queue: a.queue, Audit: a.Audit, Public: netguard.NewTransport(netguard.Guard{}),
+		DB: a.DB, Desk: a.Desk, Blob: a.blobs, Queue: a.queue, Audit: a.Audit, Public: netguard.NewTransport(netguard.Guard{}), Folder: c.Data,
 		Changed: func(organizationID string) { a.live.PublishCoalesced(organizationID, "imports") }, Logger: a.log,
 	})
 	sender.RegisterWorkers(a.queue, a.Desk)

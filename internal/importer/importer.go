@@ -1,12 +1,14 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
@@ -89,6 +91,9 @@ type Config struct {
 	Audit *audit.Log // nil records nothing
 	// Public fetches files from public addresses. nil fetches none.
 	Public http.RoundTripper
+	// Folder has copies of uploaded sources while they are read; empty: the system's for temporary
+	// files.
+	Folder string
 	// Changed is called after the commit of progress of a run. It must not block. May be nil.
 	Changed func(organizationID string)
 	Logger  *slog.Logger // nil discards
@@ -105,6 +110,7 @@ type Service struct {
 	changed func(organizationID string)
 	log     *slog.Logger
 	batch   int // tickets of a transaction
+	folder  string
 }
 
 // jobKind is the queue's kind of jobs that run an import of an uploaded file, or undo one.
@@ -112,7 +118,7 @@ const jobKind = "import"
 
 // Open returns the service and registers its worker with the queue.
 func Open(c Config) *Service {
-	s := &Service{db: c.DB, desk: c.Desk, blob: c.Blob, queue: c.Queue, audit: c.Audit, public: c.Public, changed: c.Changed, log: c.Logger, batch: ticketsAtOnce}
+	s := &Service{db: c.DB, desk: c.Desk, blob: c.Blob, queue: c.Queue, audit: c.Audit, public: c.Public, changed: c.Changed, log: c.Logger, batch: ticketsAtOnce, folder: cmp.Or(c.Folder, os.TempDir())}
 	if c.DB.Postgres() {
 		s.batch = 1
 	}

@@ -304,7 +304,6 @@ type mboxScanner struct {
 
 	offset  int64  // of the next line
 	pending string // the From line of the next mail
-	begun   bool
 }
 
 // next reads the next mail, and reports whether there is one.

@@ -150,18 +150,17 @@ func (s *Service) runJob(ctx context.Context, q *queue.Job) error {
 	return err
 }
 
-// runUpload runs an import from a copy of its uploaded source, alone in a folder.
+// runUpload runs an import from a copy of its uploaded source, alone in a folder. A process that died
+// left the folder; the next one replaces it.
 func (s *Service) runUpload(ctx context.Context, r Run) error {
-	folder, err := os.MkdirTemp("", "kickstand-import-")
-	if err != nil {
-		return fmt.Errorf("copy the file: %w", err)
-	}
+	w := &work{s: s, run: r, authors: make(map[string]bool)}
+	folder := filepath.Join(s.folder, "import-"+r.ID)
 	defer os.RemoveAll(folder)
 	path := filepath.Join(folder, map[string]string{Mbox: "upload.mbox", CSV: "upload.csv", Zendesk: "upload.json"}[r.Source])
 	if err := s.copyFile(ctx, r.fileKey, path); err != nil {
-		return err
+		return w.fail(ctx, err)
 	}
-	w := &work{s: s, run: r, authors: make(map[string]bool)}
+	var err error
 	if w.reader, err = s.open(&r, path); err != nil {
 		return w.fail(ctx, err)
 	}
@@ -175,6 +174,9 @@ func (s *Service) copyFile(ctx context.Context, key, path string) error {
 		return fmt.Errorf("open the file: %w", err)
 	}
 	defer in.Close()
+	if err := errors.Join(os.RemoveAll(filepath.Dir(path)), os.MkdirAll(filepath.Dir(path), 0o700)); err != nil {
+		return fmt.Errorf("copy the file: %w", err)
+	}
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("copy the file: %w", err)

@@ -82,4 +82,15 @@ func TestImport(t *testing.T) {
 		t.Fatalf("undo: %+v", r)
 	}
 	admin.Page(real).Want("Undone", "Deleted tickets")
+
+	// What is no source fails with a reason.
+	w = admin.PostFiles(path, url.Values{"source": {importer.CSV}}, web.File{Name: "bill.csv", ContentType: "text/csv", Data: []byte("a,b\n1,2\n")})
+	if r := h.ended(t, w.Header().Get("Location")); r.State != importer.Failed {
+		t.Fatalf("a file without tickets: %+v", r)
+	}
+	admin.Page(w.Header().Get("Location")).Want("Failed", "the column ticket_id is missing", "Continue")
+	other := url.Values{"source": {"fax"}}
+	if w := admin.PostFiles(path, other, file); w.Code != http.StatusUnprocessableEntity {
+		t.Errorf("an unknown source: got %d", w.Code)
+	}
 }
