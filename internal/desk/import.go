@@ -529,7 +529,8 @@ func (w *importer) findOrCreate(ctx context.Context, key string, p *ImportedPers
 	}
 	if known {
 		var k customerRef
-		err := w.tx.QueryRow(ctx, "SELECT id, name, email, phone FROM customers WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL", id, w.of.OrganizationID).
+		err := w.tx.QueryRow(ctx, `SELECT u.id, u.name, u.email, u.phone FROM customers c JOIN customers u ON u.id = coalesce(c.merged_into_id, c.id)
+			WHERE c.id = $1 AND c.organization_id = $2 AND u.deleted_at IS NULL`, id, w.of.OrganizationID).
 			Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
 		if err == nil {
 			return k, nil
@@ -551,6 +552,9 @@ func (w *importer) findOrCreate(ctx context.Context, key string, p *ImportedPers
 			continue
 		}
 		w.done.Customers++
+		if err := w.s.enqueueCustomer(ctx, w.tx, w.of.OrganizationID, k.ID); err != nil {
+			return customerRef{}, err
+		}
 		if at := p.CreatedAt; at.Year() >= 1970 && at.Before(w.tx.Now) {
 			if err := w.tx.Queue(ctx, "UPDATE customers SET created_at = $2 WHERE id = $1", k.ID, at.UnixMicro()); err != nil {
 				return customerRef{}, fmt.Errorf("date customer: %w", err)

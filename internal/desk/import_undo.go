@@ -29,7 +29,7 @@ func (u *Undone) Add(n Undone) {
 
 // UndoImportTx deletes the next records that an import wrote, in the caller's transaction and without
 // events. more reports that there are further ones. Tickets with later messages, merged tickets, and
-// customers with other tickets stay.
+// customers with other tickets, or who were merged, stay.
 func (s *Service) UndoImportTx(ctx context.Context, tx *db.Tx, of Import) (done Undone, more bool, err error) {
 	for _, step := range []struct {
 		kind string
@@ -127,6 +127,7 @@ func (s *Service) undoMessage(ctx context.Context, tx *db.Tx, of Import, id stri
 // undoCustomer deletes a customer who has nothing but what the import wrote.
 func (s *Service) undoCustomer(ctx context.Context, tx *db.Tx, of Import, id string, done *Undone) error {
 	n, err := tx.Exec(ctx, `DELETE FROM customers WHERE id = $1 AND organization_id = $2 AND external_id IS NULL AND metadata IS NULL
+		AND merged_into_id IS NULL AND merged_with IS NULL AND NOT EXISTS (SELECT 1 FROM customers m WHERE m.merged_into_id = $1)
 		AND NOT EXISTS (SELECT 1 FROM tickets WHERE customer_id = $1)
 		AND NOT EXISTS (SELECT 1 FROM contact_points WHERE customer_id = $1 AND (kind NOT IN ('email', 'phone') OR conversation_id IS NOT NULL))`,
 		id, of.OrganizationID)
@@ -140,5 +141,5 @@ func (s *Service) undoCustomer(ctx context.Context, tx *db.Tx, of Import, id str
 	if err := tx.Queue(ctx, "DELETE FROM contact_points WHERE customer_id = $1", id); err != nil {
 		return fmt.Errorf("delete contact points: %w", err)
 	}
-	return nil
+	return s.enqueueCustomer(ctx, tx, of.OrganizationID, id)
 }

@@ -176,7 +176,7 @@ func TestUndo(t *testing.T) {
 			if left := r.history(org); len(left) != 0 || run.State != importer.Undone || run.Counts.Removed.Tickets != run.Counts.Tickets {
 				t.Errorf("left %v, run %+v", left, run)
 			}
-			for _, table := range []string{"tickets", "messages", "conversations", "customers", "contact_points", "message_ids", "participants", "attachments", "search_docs", "import_records"} {
+			for _, table := range []string{"tickets", "messages", "conversations", "customers", "contact_points", "message_ids", "participants", "attachments", "search_docs", "customer_docs", "import_records"} {
 				if n := len(r.rows("SELECT 1 FROM " + table)); n != 0 {
 					t.Errorf("%d rows are left in %s", n, table)
 				}
