@@ -34,6 +34,10 @@ func TestTwice(t *testing.T) {
 			if c := second.Counts; c.Tickets+c.Messages+c.Notes+c.Files+c.Customers != 0 || second.ID == first.ID {
 				t.Errorf("second run: %+v", second)
 			}
+			if got := r.rows("SELECT action FROM audit_entries WHERE organization_id = $1 AND action LIKE 'import.%' ORDER BY sequence", org); !slices.Equal(got,
+				[]string{importer.AuditStarted, importer.AuditFinished, importer.AuditStarted, importer.AuditFinished}) {
+				t.Errorf("audit log: %q", got)
+			}
 			if n := r.events.Load(); n != 0 {
 				t.Errorf("%d events, want none", n)
 			}
