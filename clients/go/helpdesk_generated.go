@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// Helpdesk is a client of the helpdesk API, version 2026-11-26. Goroutines may share it.
+// Helpdesk is a client of the helpdesk API, version 2026-11-27. Goroutines may share it.
 type Helpdesk struct {
 	Tickets       *HelpdeskTicketsService
+	Followers     *HelpdeskFollowersService
 	Timeline      *HelpdeskTimelineService
 	Views         *HelpdeskViewsService
 	Messages      *HelpdeskMessagesService
@@ -19,6 +20,7 @@ type Helpdesk struct {
 	Search        *HelpdeskSearchService
 	Macros        *HelpdeskMacrosService
 	Members       *HelpdeskMembersService
+	Notices       *HelpdeskNoticesService
 	Webhooks      *HelpdeskWebhooksService
 	Channels      *HelpdeskChannelsService
 	InboundEvents *HelpdeskInboundEventsService
@@ -36,6 +38,7 @@ func NewHelpdesk(o Options) (*Helpdesk, error) {
 	}
 	return &Helpdesk{
 		Tickets:       &HelpdeskTicketsService{c},
+		Followers:     &HelpdeskFollowersService{c},
 		Timeline:      &HelpdeskTimelineService{c},
 		Views:         &HelpdeskViewsService{c},
 		Messages:      &HelpdeskMessagesService{c},
@@ -43,6 +46,7 @@ func NewHelpdesk(o Options) (*Helpdesk, error) {
 		Search:        &HelpdeskSearchService{c},
 		Macros:        &HelpdeskMacrosService{c},
 		Members:       &HelpdeskMembersService{c},
+		Notices:       &HelpdeskNoticesService{c},
 		Webhooks:      &HelpdeskWebhooksService{c},
 		Channels:      &HelpdeskChannelsService{c},
 		InboundEvents: &HelpdeskInboundEventsService{c},
@@ -226,6 +230,67 @@ func (s *HelpdeskTicketsService) Modify(ctx context.Context, id string, change f
 	return modify(opts, get, change, update)
 }
 
+// HelpdeskFollowersService has the operations of the group "Followers".
+//
+// Members who are notified of the messages of a ticket.
+type HelpdeskFollowersService struct{ c *client }
+
+// FollowerListParams are the query parameters of HelpdeskFollowersService.List. Zero values are not sent.
+type FollowerListParams struct {
+	// How many records a page has.
+	Limit int `query:"limit"`
+	// The next_cursor of the page before.
+	Cursor string `query:"cursor"`
+	// The order; with - the largest first.
+	Sort FollowerSort `query:"sort"`
+}
+
+// List sends GET /tickets/{id}/followers: list the followers of a ticket.
+//
+// Assignees, authors of replies and notes, and members whom a note mentions become followers
+// by themselves.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
+// The key needs the permission tickets.read.
+func (s *HelpdeskFollowersService) List(ctx context.Context, id string, params FollowerListParams, opts ...CallOption) (*Page[Follower], error) {
+	return list[Follower](ctx, s.c, request{method: "GET", path: path("/tickets/{id}/followers", id), params: params, options: opts})
+}
+
+// Export sends GET /tickets/{id}/followers when the loop begins, and yields the records as
+// they arrive. An error ends the loop: a nil error comes with each record.
+func (s *HelpdeskFollowersService) Export(ctx context.Context, id string, params FollowerListParams, opts ...CallOption) iter.Seq2[Follower, error] {
+	return export[Follower](ctx, s.c, request{method: "GET", path: path("/tickets/{id}/followers", id), options: opts, params: params})
+}
+
+// ExportCSV sends GET /tickets/{id}/followers and returns all records as CSV. The caller
+// closes the file.
+func (s *HelpdeskFollowersService) ExportCSV(ctx context.Context, id string, params FollowerListParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/tickets/{id}/followers", id), options: opts, params: params, accept: "text/csv"})
+}
+
+// Add sends PUT /tickets/{id}/followers/{member_id}: make a member follow a ticket.
+//
+// A member who follows it already stays a follower.
+//
+// A key without the permission tickets.read gets only id and object of the record.
+//
+// The body may repeat read-only members with their stored values.
+//
+// The key needs the permission tickets.update.
+func (s *HelpdeskFollowersService) Add(ctx context.Context, id string, memberID string, opts ...CallOption) (*Follower, error) {
+	return call[Follower](ctx, s.c, request{method: "PUT", path: path("/tickets/{id}/followers/{member_id}", id, memberID), idempotent: true, options: opts})
+}
+
+// Remove sends DELETE /tickets/{id}/followers/{member_id}: make a member unfollow a ticket.
+//
+// A later assignment, mention, reply or note makes them follow it again.
+//
+// The key needs the permission tickets.update.
+func (s *HelpdeskFollowersService) Remove(ctx context.Context, id string, memberID string, opts ...CallOption) error {
+	return s.c.call(ctx, request{method: "DELETE", path: path("/tickets/{id}/followers/{member_id}", id, memberID), idempotent: true, options: opts}, nil)
+}
+
 // HelpdeskTimelineService has the operations of the group "Timeline".
 //
 // Changes of a ticket: who made them, when and where.
@@ -371,8 +436,8 @@ type HelpdeskMessagesService struct{ c *client }
 
 // GetAttachment sends GET /attachments/{id}: get an attachment. The caller closes the file.
 //
-// Content, name and type are set by the sender. Types that a browser would execute are
-// returned as application/octet-stream.
+// Of a message, or of a macro. Content, name and type are set by the sender. Types that a
+// browser would execute are returned as application/octet-stream.
 //
 // The key needs the permission messages.read.
 func (s *HelpdeskMessagesService) GetAttachment(ctx context.Context, id string, opts ...CallOption) (*File, error) {
@@ -535,7 +600,9 @@ type HelpdeskCustomersService struct{ c *client }
 
 // CustomerListParams are the query parameters of HelpdeskCustomersService.List. Zero values are not sent.
 type CustomerListParams struct {
-	// Prefix of the name.
+	// Words, each a part of the name, an address, a number or the external id, without regard to
+	// case and accents; phone numbers in any form. Finds at most 500 customers, beside those
+	// whose name begins with the text. New customers are found within a second.
 	Q string `query:"q"`
 	// Any of the customer's addresses, case-insensitive.
 	Email []string `query:"email"`
@@ -601,8 +668,7 @@ func (s *HelpdeskCustomersService) Create(ctx context.Context, body CustomerCrea
 // Get sends GET /customers/{id}: read a customer. With [WithIfNoneMatch] it returns nil for an
 // unchanged record.
 //
-// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
-// read.
+// The id of a merged customer returns the one that it is merged into.
 //
 // The key needs the permission customers.read.
 func (s *HelpdeskCustomersService) Get(ctx context.Context, id string, opts ...CallOption) (*Customer, error) {
@@ -625,12 +691,43 @@ func (s *HelpdeskCustomersService) Update(ctx context.Context, id string, body C
 
 // Delete sends DELETE /customers/{id}: delete a customer.
 //
-// Removes personal data from the record and everything that identifies the customer. Tickets
-// stay, with a customer without a name, until they are deleted.
+// Removes personal data from the record and everything that identifies the customer, also from
+// the customers merged into it. Tickets stay, with a customer without a name, until they are
+// deleted.
 //
 // The key needs the permission customers.delete.
 func (s *HelpdeskCustomersService) Delete(ctx context.Context, id string, opts ...CallOption) error {
 	return s.c.call(ctx, request{method: "DELETE", path: path("/customers/{id}", id), idempotent: true, options: opts}, nil)
+}
+
+// Merge sends POST /customers/{id}/merge: merge a customer into another.
+//
+// Moves the customer's addresses, identities, tickets, messages and orders, and all later
+// ones, to the surviving customer, which is returned. Fields that the survivor has stay; empty
+// ones are filled. Until the merge is undone, reading the customer returns the survivor, and
+// changing it is refused.
+//
+// It emits customer.updated of both, with merged_into_id and merged_customer_id, and
+// ticket.updated of each ticket. A customer with more than 1,000 tickets can only be the
+// survivor.
+//
+// A key without the permission customers.read gets only id and object of the record.
+//
+// The key needs the permission customers.update.
+func (s *HelpdeskCustomersService) Merge(ctx context.Context, id string, body CustomerMerge, opts ...CallOption) (*Customer, error) {
+	return call[Customer](ctx, s.c, request{method: "POST", path: path("/customers/{id}/merge", id), idempotent: true, body: body, options: opts})
+}
+
+// Unmerge sends POST /customers/{id}/unmerge: undo a merge of customers.
+//
+// Moves back what the customer had, and returns the customer. Tickets that the survivor got
+// since stay there; the next message from one of the customer's addresses is the customer's.
+//
+// A key without the permission customers.read gets only id and object of the record.
+//
+// The key needs the permission customers.update.
+func (s *HelpdeskCustomersService) Unmerge(ctx context.Context, id string, opts ...CallOption) (*Customer, error) {
+	return call[Customer](ctx, s.c, request{method: "POST", path: path("/customers/{id}/unmerge", id), idempotent: true, options: opts})
 }
 
 // Modify reads the record, calls change, and sends the changes with If-Match. If the record
@@ -769,6 +866,27 @@ func (s *HelpdeskMacrosService) Apply(ctx context.Context, id string, body Macro
 	return call[MacroApplication](ctx, s.c, request{method: "POST", path: path("/macros/{id}/apply", id), idempotent: true, body: body, options: opts})
 }
 
+// AddAttachment sends POST /macros/{id}/attachments: add a file to a macro.
+//
+// It is sent with the reply. A macro has at most 10 files.
+//
+// A key without the permission settings.read gets only id and object of the record.
+//
+// The key needs the permission settings.update.
+func (s *HelpdeskMacrosService) AddAttachment(ctx context.Context, id string, body MacroFile, opts ...CallOption) (*Macro, error) {
+	return call[Macro](ctx, s.c, request{method: "POST", path: path("/macros/{id}/attachments", id), idempotent: true, body: body, options: opts})
+}
+
+// DeleteAttachment sends DELETE /macros/{id}/attachments/{attachment_id}: delete a file of a
+// macro.
+//
+// Messages that were sent with it have it still.
+//
+// The key needs the permission settings.update.
+func (s *HelpdeskMacrosService) DeleteAttachment(ctx context.Context, id string, attachmentID string, opts ...CallOption) error {
+	return s.c.call(ctx, request{method: "DELETE", path: path("/macros/{id}/attachments/{attachment_id}", id, attachmentID), idempotent: true, options: opts}, nil)
+}
+
 // Modify reads the record, calls change, and sends the changes with If-Match. If the record
 // has changed meanwhile, it starts again, up to five times. An error of change ends it.
 func (s *HelpdeskMacrosService) Modify(ctx context.Context, id string, change func(*Macro) (MacroUpdate, error), opts ...CallOption) (*Macro, error) {
@@ -813,6 +931,61 @@ func (s *HelpdeskMembersService) Export(ctx context.Context, params MemberListPa
 // ExportCSV sends GET /members and returns all records as CSV. The caller closes the file.
 func (s *HelpdeskMembersService) ExportCSV(ctx context.Context, params MemberListParams, opts ...CallOption) (*File, error) {
 	return s.c.file(ctx, request{method: "GET", path: path("/members"), options: opts, params: params, accept: "text/csv"})
+}
+
+// HelpdeskNoticesService has the operations of the group "Notices".
+//
+// What members are notified of.
+type HelpdeskNoticesService struct{ c *client }
+
+// NoticeListParams are the query parameters of HelpdeskNoticesService.List. Zero values are not sent.
+type NoticeListParams struct {
+	// true: unread ones only; false: read ones only.
+	Unread Optional[bool] `query:"unread"`
+	// How many records a page has.
+	Limit int `query:"limit"`
+	// The next_cursor of the page before.
+	Cursor string `query:"cursor"`
+	// The order; with - the largest first.
+	Sort EventSort `query:"sort"`
+}
+
+// List sends GET /members/{member_id}/notices: list a member's notices.
+//
+// The newest 200 of those that the dashboard shows to the member. They say what the member has
+// read, so the key needs level admin.
+//
+// Read tickets and messages for what they are about.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
+// The key needs the permission settings.read.
+func (s *HelpdeskNoticesService) List(ctx context.Context, memberID string, params NoticeListParams, opts ...CallOption) (*Page[Notice], error) {
+	return list[Notice](ctx, s.c, request{method: "GET", path: path("/members/{member_id}/notices", memberID), params: params, options: opts})
+}
+
+// Export sends GET /members/{member_id}/notices when the loop begins, and yields the records
+// as they arrive. An error ends the loop: a nil error comes with each record.
+func (s *HelpdeskNoticesService) Export(ctx context.Context, memberID string, params NoticeListParams, opts ...CallOption) iter.Seq2[Notice, error] {
+	return export[Notice](ctx, s.c, request{method: "GET", path: path("/members/{member_id}/notices", memberID), options: opts, params: params})
+}
+
+// ExportCSV sends GET /members/{member_id}/notices and returns all records as CSV. The caller
+// closes the file.
+func (s *HelpdeskNoticesService) ExportCSV(ctx context.Context, memberID string, params NoticeListParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/members/{member_id}/notices", memberID), options: opts, params: params, accept: "text/csv"})
+}
+
+// Read sends POST /members/{member_id}/notices/{notice_id}/read: mark a notice as read.
+//
+// As if the member had opened the ticket. A mail with the notice that is due leaves it out.
+// One that is read already keeps its time.
+//
+// A key without the permission settings.read gets only id and object of the record.
+//
+// The key needs the permission settings.update.
+func (s *HelpdeskNoticesService) Read(ctx context.Context, memberID string, noticeID string, opts ...CallOption) (*Notice, error) {
+	return call[Notice](ctx, s.c, request{method: "POST", path: path("/members/{member_id}/notices/{notice_id}/read", memberID, noticeID), idempotent: true, options: opts})
 }
 
 // HelpdeskWebhooksService has the operations of the group "Webhooks".
@@ -1900,8 +2073,11 @@ type Conversation struct {
 	ChannelID  *string   `json:"channel_id"`
 	CreatedAt  time.Time `json:"created_at"`
 	CustomerID string    `json:"customer_id"`
-	ID         string    `json:"id"`
-	Object     string    `json:"object"`
+	// It is with somebody to whom messages of the ticket were forwarded, not with the customer. A
+	// reply must name it in conversation_id.
+	Forwarded bool   `json:"forwarded"`
+	ID        string `json:"id"`
+	Object    string `json:"object"`
 	// When the customer opted out of messages here.
 	OptedOutAt *time.Time `json:"opted_out_at"`
 	// The channel's id of the thread.
@@ -1973,6 +2149,13 @@ type CustomerCreate struct {
 type CustomerIdentity struct {
 	Channel    string `json:"channel"`
 	ExternalID string `json:"external_id"`
+}
+
+// CustomerMerge is part of requests. Members of type [Optional] are absent unless they are
+// set.
+type CustomerMerge struct {
+	// The surviving customer.
+	Into string `json:"into"`
 }
 
 // CustomerUpdate is part of requests. Members of type [Optional] are absent unless they are
@@ -2544,6 +2727,29 @@ func (r *EventTicketUpdatedData) UnmarshalJSON(text []byte) error {
 	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
+// Follower is part of answers.
+//
+// A member who follows a ticket, and so has notices of its customer's messages.
+type Follower struct {
+	Email      *string   `json:"email"`
+	FollowedAt time.Time `json:"followed_at"`
+	MemberID   string    `json:"member_id"`
+	Name       *string   `json:"name"`
+	Object     string    `json:"object"`
+	TicketID   string    `json:"ticket_id"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *Follower) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *Follower) UnmarshalJSON(text []byte) error {
+	type plain Follower
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
 // InboundEvent is part of answers.
 //
 // A verified request of a channel's provider and its result. Stored for 30 days, unless the
@@ -2617,9 +2823,11 @@ func (r *InboundEventRaw) UnmarshalJSON(text []byte) error {
 type Macro struct {
 	AddTags []string `json:"add_tags"`
 	// The id of a member; me: the member who applies the macro; none: unassign; null: unchanged.
-	Assignee  *string   `json:"assignee"`
-	CreatedAt time.Time `json:"created_at"`
-	ID        string    `json:"id"`
+	Assignee *string `json:"assignee"`
+	// Files of the reply. Later ones are added and deleted by themselves.
+	Attachments []MacroAttachment `json:"attachments"`
+	CreatedAt   time.Time         `json:"created_at"`
+	ID          string            `json:"id"`
 	// Unique, regardless of case.
 	Name string `json:"name"`
 	// Text of an internal note, with the same variables.
@@ -2632,7 +2840,8 @@ type Macro struct {
 	Status *TicketStatus `json:"status"`
 	// Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
 	// `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-	// `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+	// `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+	// `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a
 	// fallback.
 	Text      *string   `json:"text"`
 	UpdatedAt time.Time `json:"updated_at"`
@@ -2700,6 +2909,26 @@ type MacroApply struct {
 	TicketID string         `json:"ticket_id"`
 }
 
+// MacroAttachment is part of answers.
+type MacroAttachment struct {
+	ContentType string `json:"content_type"`
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	// Bytes.
+	Size int64 `json:"size"`
+	// URL of the file, for API keys that may read messages.
+	URL string `json:"url"`
+}
+
+// MacroAttachmentInput is part of requests. Members of type [Optional] are absent unless they
+// are set.
+type MacroAttachmentInput struct {
+	// Base64. All files together may have 10 MiB.
+	Content     []byte           `json:"content"`
+	ContentType Optional[string] `json:"content_type,omitzero"`
+	Name        string           `json:"name"`
+}
+
 // MacroCreate is part of requests. Members of type [Optional] are absent unless they are set.
 //
 // A saved reply, with a note and changes of the ticket that are made when it is sent.
@@ -2707,6 +2936,8 @@ type MacroCreate struct {
 	AddTags Optional[[]string] `json:"add_tags,omitzero"`
 	// The id of a member; me: the member who applies the macro; none: unassign; null: unchanged.
 	Assignee Optional[string] `json:"assignee,omitzero"`
+	// Files of the reply. Later ones are added and deleted by themselves.
+	Attachments Optional[[]MacroAttachmentInput] `json:"attachments,omitzero"`
 	// Unique, regardless of case.
 	Name string `json:"name"`
 	// Text of an internal note, with the same variables.
@@ -2718,9 +2949,20 @@ type MacroCreate struct {
 	Status Optional[TicketStatus] `json:"status,omitzero"`
 	// Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
 	// `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-	// `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+	// `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+	// `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a
 	// fallback.
 	Text Optional[string] `json:"text,omitzero"`
+}
+
+// MacroFile is part of requests. Members of type [Optional] are absent unless they are set.
+//
+// A file of a macro.
+type MacroFile struct {
+	// Base64. The files of a macro may have 10 MiB together.
+	Content     []byte           `json:"content"`
+	ContentType Optional[string] `json:"content_type,omitzero"`
+	Name        string           `json:"name"`
 }
 
 // MacroUpdate is part of requests. Members of type [Optional] are absent unless they are set.
@@ -2741,7 +2983,8 @@ type MacroUpdate struct {
 	Status Optional[TicketStatus] `json:"status,omitzero"`
 	// Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
 	// `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-	// `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+	// `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+	// `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a
 	// fallback.
 	Text Optional[string] `json:"text,omitzero"`
 }
@@ -2779,8 +3022,11 @@ type Message struct {
 	// Whether an inbound mail proves its sender; null for other messages.
 	Authentication *MessageAuthentication `json:"authentication"`
 	Author         MessageAuthor          `json:"author"`
-	// Copies of a reply by mail. Set it to add participants that only unproven mail has named;
-	// they get copies of all later replies.
+	// Blind copies of this reply by mail. No header names them, and they get no copies of later
+	// replies.
+	Bcc []string `json:"bcc"`
+	// Copies of a reply by mail. Set it to add addresses to those that get copies already; they
+	// get copies of all later replies. At most 20 altogether.
 	Cc      []string `json:"cc"`
 	Channel string   `json:"channel"`
 	// The conversation of a reply; defaults to the one in which the customer wrote last. null for
@@ -2794,10 +3040,12 @@ type Message struct {
 	Direction MessageDirection `json:"direction"`
 	// The channel's id of the message: a Message-ID, a MessageSid.
 	ExternalID *string `json:"external_id"`
-	// Sanitized. If text is empty, it is derived from the HTML.
+	// Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail without it,
+	// the rendered text.
 	HTML *string `json:"html"`
 	ID   string  `json:"id"`
-	// A reply is sent to the customer; a note never is.
+	// A reply is sent to the customer; a note never is. A forward is a mail between the
+	// organization and somebody to whom a member forwarded messages; it cannot be created here.
 	Kind MessageKind `json:"kind"`
 	// Data of the channel besides the text, such as the payload of a button.
 	Metadata map[string]string `json:"metadata"`
@@ -2820,7 +3068,10 @@ type Message struct {
 	SentAt *time.Time `json:"sent_at"`
 	// The text without quoted mail, if that differs.
 	StrippedText *string `json:"stripped_text"`
-	Text         *string `json:"text"`
+	// A reply by mail without html is Markdown: the mail has the text and its HTML, and
+	// ![name](attachment:map.png) shows the picture of that name among its attachments. HTML in
+	// it is shown as text. Other channels send it as it is.
+	Text *string `json:"text"`
 	// Present when expanded.
 	Ticket   *Ticket `json:"ticket"`
 	TicketID string  `json:"ticket_id"`
@@ -2897,17 +3148,22 @@ type MessageAuthor struct {
 // A message of a ticket.
 type MessageCreate struct {
 	Attachments Optional[[]MessageAttachmentInput] `json:"attachments,omitzero"`
-	// Copies of a reply by mail. Set it to add participants that only unproven mail has named;
-	// they get copies of all later replies.
+	// Blind copies of this reply by mail. No header names them, and they get no copies of later
+	// replies.
+	Bcc Optional[[]string] `json:"bcc,omitzero"`
+	// Copies of a reply by mail. Set it to add addresses to those that get copies already; they
+	// get copies of all later replies. At most 20 altogether.
 	Cc Optional[[]string] `json:"cc,omitzero"`
 	// The conversation of a reply; defaults to the one in which the customer wrote last. null for
 	// a note on the ticket.
 	ConversationID Optional[string] `json:"conversation_id,omitzero"`
 	// For a reply with seen_message_id: send it despite newer replies.
 	Force Optional[bool] `json:"force,omitzero"`
-	// Sanitized. If text is empty, it is derived from the HTML.
+	// Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail without it,
+	// the rendered text.
 	HTML Optional[string] `json:"html,omitzero"`
-	// A reply is sent to the customer; a note never is.
+	// A reply is sent to the customer; a note never is. A forward is a mail between the
+	// organization and somebody to whom a member forwarded messages; it cannot be created here.
 	Kind MessageKind `json:"kind"`
 	// For a reply: the newest message of the ticket that its author has seen. If a member or
 	// another API key has replied since, the reply is refused with crossed_reply.
@@ -2916,7 +3172,10 @@ type MessageCreate struct {
 	// event, and deleting it undoes it. If a member or another API key replies before, it is not
 	// sent and its delivery is failed, unless it has no seen_message_id or force is set.
 	SendAt Optional[time.Time] `json:"send_at,omitzero"`
-	Text   Optional[string]    `json:"text"`
+	// A reply by mail without html is Markdown: the mail has the text and its HTML, and
+	// ![name](attachment:map.png) shows the picture of that name among its attachments. HTML in
+	// it is shown as text. Other channels send it as it is.
+	Text Optional[string] `json:"text"`
 	// Recipient of a reply by mail. Set it to accept the address requested by recipient_changed
 	// of an earlier message, for all later replies.
 	To Optional[string] `json:"to,omitzero"`
@@ -2936,6 +3195,38 @@ type MessageRecipientChanged struct {
 	// In plain words.
 	Reason string `json:"reason"`
 	To     string `json:"to"`
+}
+
+// Notice is part of answers.
+//
+// A notice to a member about a ticket, as the dashboard shows it.
+type Notice struct {
+	CreatedAt time.Time `json:"created_at"`
+	ID        string    `json:"id"`
+	// assigned: somebody else assigned the ticket to them. mentioned: a note mentions them.
+	// answered: the customer of a ticket that they follow has written. sla_warning: an SLA target
+	// of their ticket is due soon. delivery_failed: a message of theirs, or in their ticket, was
+	// not delivered.
+	Kind     NoticeKind `json:"kind"`
+	MemberID string     `json:"member_id"`
+	// The message that caused it; null: none, or it is gone.
+	MessageID *string `json:"message_id"`
+	Object    string  `json:"object"`
+	// null: unread.
+	ReadAt       *time.Time `json:"read_at"`
+	TicketID     string     `json:"ticket_id"`
+	TicketNumber int64      `json:"ticket_number"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *Notice) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *Notice) UnmarshalJSON(text []byte) error {
+	type plain Notice
+	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
 // OpeningHours is part of answers.
@@ -3157,9 +3448,9 @@ type TicketChange struct {
 	Actor TicketChangeActor `json:"actor"`
 	At    time.Time         `json:"at"`
 	// By field, as in the event ticket.updated: among others subject, status, snoozed_until,
-	// priority, assignee, tags, external_id, metadata, merged_into_id, merged_ticket_id and
-	// split_ticket_id. A breach of an SLA target is by its metric. Values that were erased are
-	// null.
+	// priority, assignee, customer (its id, by a merge of customers), tags, external_id,
+	// metadata, merged_into_id, merged_ticket_id and split_ticket_id. A breach of an SLA target
+	// is by its metric. Values that were erased are null.
 	Changes map[string]EventChange `json:"changes"`
 	// In the order of the ticket's changes, from 1; its creation has 0.
 	Number int64  `json:"number"`
@@ -3773,6 +4064,15 @@ const (
 	EventSortCreatedAtDescending EventSort = "-created_at"
 )
 
+// FollowerSort is a string with one of the values below, or one that this version does not know.
+type FollowerSort string
+
+// Values of [FollowerSort].
+const (
+	FollowerSortFollowedAt           FollowerSort = "followed_at"
+	FollowerSortFollowedAtDescending FollowerSort = "-followed_at"
+)
+
 // InboundEventState is a string with one of the values below, or one that this version does not know.
 type InboundEventState string
 
@@ -3849,8 +4149,21 @@ type MessageKind string
 
 // Values of [MessageKind].
 const (
-	MessageKindReply MessageKind = "reply"
-	MessageKindNote  MessageKind = "note"
+	MessageKindReply   MessageKind = "reply"
+	MessageKindNote    MessageKind = "note"
+	MessageKindForward MessageKind = "forward"
+)
+
+// NoticeKind is a string with one of the values below, or one that this version does not know.
+type NoticeKind string
+
+// Values of [NoticeKind].
+const (
+	NoticeKindAssigned       NoticeKind = "assigned"
+	NoticeKindMentioned      NoticeKind = "mentioned"
+	NoticeKindAnswered       NoticeKind = "answered"
+	NoticeKindSLAWarning     NoticeKind = "sla_warning"
+	NoticeKindDeliveryFailed NoticeKind = "delivery_failed"
 )
 
 // RequestRefusedByRule is a string with one of the values below, or one that this version does not know.

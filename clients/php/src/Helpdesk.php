@@ -13,6 +13,7 @@ use Kickstand\Internal\Connection;
 final class Helpdesk
 {
     public readonly Helpdesk\Tickets $tickets;
+    public readonly Helpdesk\Followers $followers;
     public readonly Helpdesk\Timeline $timeline;
     public readonly Helpdesk\Views $views;
     public readonly Helpdesk\Messages $messages;
@@ -20,6 +21,7 @@ final class Helpdesk
     public readonly Helpdesk\Search $search;
     public readonly Helpdesk\Macros $macros;
     public readonly Helpdesk\Members $members;
+    public readonly Helpdesk\Notices $notices;
     public readonly Helpdesk\Webhooks $webhooks;
     public readonly Helpdesk\Channels $channels;
     public readonly Helpdesk\InboundEvents $inboundEvents;
@@ -64,6 +66,7 @@ final class Helpdesk
             $timing,
         );
         $this->tickets = new Helpdesk\Tickets($this->connection);
+        $this->followers = new Helpdesk\Followers($this->connection);
         $this->timeline = new Helpdesk\Timeline($this->connection);
         $this->views = new Helpdesk\Views($this->connection);
         $this->messages = new Helpdesk\Messages($this->connection);
@@ -71,6 +74,7 @@ final class Helpdesk
         $this->search = new Helpdesk\Search($this->connection);
         $this->macros = new Helpdesk\Macros($this->connection);
         $this->members = new Helpdesk\Members($this->connection);
+        $this->notices = new Helpdesk\Notices($this->connection);
         $this->webhooks = new Helpdesk\Webhooks($this->connection);
         $this->channels = new Helpdesk\Channels($this->connection);
         $this->inboundEvents = new Helpdesk\InboundEvents($this->connection);

@@ -96,6 +96,9 @@ export type EventEvent = (typeof EventEvent)[number];
 export const EventSort = ["created_at", "-created_at"] as const;
 export type EventSort = (typeof EventSort)[number];
 
+export const FollowerSort = ["followed_at", "-followed_at"] as const;
+export type FollowerSort = (typeof FollowerSort)[number];
+
 export const InboundEventState = ["accepted", "processed", "unrouted", "rejected", "dead"] as const;
 export type InboundEventState = (typeof InboundEventState)[number];
 
@@ -117,8 +120,11 @@ export type MessageAuthorType = (typeof MessageAuthorType)[number];
 export const MessageDirection = ["inbound", "outbound"] as const;
 export type MessageDirection = (typeof MessageDirection)[number];
 
-export const MessageKind = ["reply", "note"] as const;
+export const MessageKind = ["reply", "note", "forward"] as const;
 export type MessageKind = (typeof MessageKind)[number];
+
+export const NoticeKind = ["assigned", "mentioned", "answered", "sla_warning", "delivery_failed"] as const;
+export type NoticeKind = (typeof NoticeKind)[number];
 
 export const RequestRefusedByRule = [
   "level",
@@ -550,6 +556,11 @@ export interface Conversation {
   channel_id: string | null;
   created_at: string;
   customer_id: string;
+  /**
+   * It is with somebody to whom messages of the ticket were forwarded, not with the customer. A
+   * reply must name it in conversation_id.
+   */
+  forwarded: boolean;
   id: string;
   object: "conversation";
   /** When the customer opted out of messages here. */
@@ -595,6 +606,11 @@ export interface CustomerCreate {
 export interface CustomerIdentity {
   channel: string;
   external_id: string;
+}
+
+export interface CustomerMerge {
+  /** The surviving customer. */
+  into: string;
 }
 
 /** A person who contacts the organization. */
@@ -925,6 +941,16 @@ export interface EventTicketUpdatedData {
   ticket: EventTicket;
 }
 
+/** A member who follows a ticket, and so has notices of its customer's messages. */
+export interface Follower {
+  email: string | null;
+  followed_at: string;
+  member_id: string;
+  name: string | null;
+  object: "follower";
+  ticket_id: string;
+}
+
 /**
  * A verified request of a channel's provider and its result. Stored for 30 days, unless the
  * operator has set another retention.
@@ -975,6 +1001,8 @@ export interface Macro {
   add_tags: string[];
   /** The id of a member; me: the member who applies the macro; none: unassign; null: unchanged. */
   assignee: string | null;
+  /** Files of the reply. Later ones are added and deleted by themselves. */
+  attachments: MacroAttachment[];
   created_at: string;
   id: string;
   /** Unique, regardless of case. */
@@ -990,7 +1018,8 @@ export interface Macro {
   /**
    * Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
    * `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-   * `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+   * `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+   * `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a
    * fallback.
    */
   text: string | null;
@@ -1038,11 +1067,30 @@ export interface MacroApply {
   ticket_id: string;
 }
 
+export interface MacroAttachment {
+  content_type: string;
+  id: string;
+  name: string;
+  /** Bytes. */
+  size: number;
+  /** URL of the file, for API keys that may read messages. */
+  url: string;
+}
+
+export interface MacroAttachmentInput {
+  /** Base64. All files together may have 10 MiB. */
+  content: string;
+  content_type?: string | undefined;
+  name: string;
+}
+
 /** A saved reply, with a note and changes of the ticket that are made when it is sent. */
 export interface MacroCreate {
   add_tags?: readonly string[] | null | undefined;
   /** The id of a member; me: the member who applies the macro; none: unassign; null: unchanged. */
   assignee?: string | null | undefined;
+  /** Files of the reply. Later ones are added and deleted by themselves. */
+  attachments?: readonly MacroAttachmentInput[] | null | undefined;
   /** Unique, regardless of case. */
   name: string;
   /** Text of an internal note, with the same variables. */
@@ -1055,10 +1103,19 @@ export interface MacroCreate {
   /**
    * Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
    * `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-   * `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+   * `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+   * `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a
    * fallback.
    */
   text?: string | null | undefined;
+}
+
+/** A file of a macro. */
+export interface MacroFile {
+  /** Base64. The files of a macro may have 10 MiB together. */
+  content: string;
+  content_type?: string | undefined;
+  name: string;
 }
 
 /** A saved reply, with a note and changes of the ticket that are made when it is sent. */
@@ -1078,7 +1135,8 @@ export interface MacroUpdate {
   /**
    * Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
    * `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-   * `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+   * `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+   * `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a
    * fallback.
    */
   text?: string | null | undefined;
@@ -1102,9 +1160,11 @@ export interface Message {
   /** Whether an inbound mail proves its sender; null for other messages. */
   authentication: MessageAuthentication | null;
   author: MessageAuthor;
+  /** Blind copies of this reply by mail. No header names them, and they get no copies of later replies. */
+  bcc: string[];
   /**
-   * Copies of a reply by mail. Set it to add participants that only unproven mail has named; they
-   * get copies of all later replies.
+   * Copies of a reply by mail. Set it to add addresses to those that get copies already; they get
+   * copies of all later replies. At most 20 altogether.
    */
   cc: string[];
   channel: string;
@@ -1121,10 +1181,13 @@ export interface Message {
   direction: OrUnknown<MessageDirection>;
   /** The channel's id of the message: a Message-ID, a MessageSid. */
   external_id: string | null;
-  /** Sanitized. If text is empty, it is derived from the HTML. */
+  /** Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail without it, the rendered text. */
   html: string | null;
   id: string;
-  /** A reply is sent to the customer; a note never is. */
+  /**
+   * A reply is sent to the customer; a note never is. A forward is a mail between the organization
+   * and somebody to whom a member forwarded messages; it cannot be created here.
+   */
   kind: OrUnknown<MessageKind>;
   /** Data of the channel besides the text, such as the payload of a button. */
   metadata: Record<string, string>;
@@ -1153,6 +1216,11 @@ export interface Message {
   sent_at: string | null;
   /** The text without quoted mail, if that differs. */
   stripped_text: string | null;
+  /**
+   * A reply by mail without html is Markdown: the mail has the text and its HTML, and
+   * ![name](attachment:map.png) shows the picture of that name among its attachments. HTML in it is
+   * shown as text. Other channels send it as it is.
+   */
   text: string | null;
   /** Present when expanded. */
   ticket?: Ticket | null;
@@ -1213,9 +1281,11 @@ export interface MessageAuthor {
 /** A message of a ticket. */
 export interface MessageCreate {
   attachments?: readonly MessageAttachmentInput[] | null | undefined;
+  /** Blind copies of this reply by mail. No header names them, and they get no copies of later replies. */
+  bcc?: readonly string[] | null | undefined;
   /**
-   * Copies of a reply by mail. Set it to add participants that only unproven mail has named; they
-   * get copies of all later replies.
+   * Copies of a reply by mail. Set it to add addresses to those that get copies already; they get
+   * copies of all later replies. At most 20 altogether.
    */
   cc?: readonly string[] | null | undefined;
   /**
@@ -1225,9 +1295,12 @@ export interface MessageCreate {
   conversation_id?: string | null | undefined;
   /** For a reply with seen_message_id: send it despite newer replies. */
   force?: boolean | undefined;
-  /** Sanitized. If text is empty, it is derived from the HTML. */
+  /** Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail without it, the rendered text. */
   html?: string | null | undefined;
-  /** A reply is sent to the customer; a note never is. */
+  /**
+   * A reply is sent to the customer; a note never is. A forward is a mail between the organization
+   * and somebody to whom a member forwarded messages; it cannot be created here.
+   */
   kind: MessageKind;
   /**
    * For a reply: the newest message of the ticket that its author has seen. If a member or another
@@ -1240,6 +1313,11 @@ export interface MessageCreate {
    * and its delivery is failed, unless it has no seen_message_id or force is set.
    */
   send_at?: Date | string | null | undefined;
+  /**
+   * A reply by mail without html is Markdown: the mail has the text and its HTML, and
+   * ![name](attachment:map.png) shows the picture of that name among its attachments. HTML in it is
+   * shown as text. Other channels send it as it is.
+   */
   text: string | null;
   /**
    * Recipient of a reply by mail. Set it to accept the address requested by recipient_changed of an
@@ -1262,6 +1340,27 @@ export interface MessageRecipientChanged {
   /** In plain words. */
   reason: string;
   to: string;
+}
+
+/** A notice to a member about a ticket, as the dashboard shows it. */
+export interface Notice {
+  created_at: string;
+  id: string;
+  /**
+   * assigned: somebody else assigned the ticket to them. mentioned: a note mentions them. answered:
+   * the customer of a ticket that they follow has written. sla_warning: an SLA target of their
+   * ticket is due soon. delivery_failed: a message of theirs, or in their ticket, was not
+   * delivered.
+   */
+  kind: OrUnknown<NoticeKind>;
+  member_id: string;
+  /** The message that caused it; null: none, or it is gone. */
+  message_id: string | null;
+  object: "notice";
+  /** null: unread. */
+  read_at: string | null;
+  ticket_id: string;
+  ticket_number: number;
 }
 
 export interface OpeningHours {
@@ -1425,8 +1524,9 @@ export interface TicketChange {
   at: string;
   /**
    * By field, as in the event ticket.updated: among others subject, status, snoozed_until,
-   * priority, assignee, tags, external_id, metadata, merged_into_id, merged_ticket_id and
-   * split_ticket_id. A breach of an SLA target is by its metric. Values that were erased are null.
+   * priority, assignee, customer (its id, by a merge of customers), tags, external_id, metadata,
+   * merged_into_id, merged_ticket_id and split_ticket_id. A breach of an SLA target is by its
+   * metric. Values that were erased are null.
    */
   changes: Record<string, EventChange>;
   /** In the order of the ticket's changes, from 1; its creation has 0. */
@@ -1986,6 +2086,16 @@ export interface HelpdeskGetTicketParams {
   expand?: readonly "customer"[] | undefined;
 }
 
+/** The query of `followers.list`. */
+export interface HelpdeskListFollowersParams {
+  /** How many records a page has. */
+  limit?: number | undefined;
+  /** The next_cursor of the page before. */
+  cursor?: string | undefined;
+  /** The order; with - the largest first. */
+  sort?: FollowerSort | undefined;
+}
+
 /** The query of `timeline.list`. */
 export interface HelpdeskListTimelineParams {
   /** Only records with one of these. */
@@ -2074,7 +2184,11 @@ export interface HelpdeskListPendingMessagesParams {
 
 /** The query of `customers.list`. */
 export interface HelpdeskListCustomersParams {
-  /** Prefix of the name. */
+  /**
+   * Words, each a part of the name, an address, a number or the external id, without regard to case
+   * and accents; phone numbers in any form. Finds at most 500 customers, beside those whose name
+   * begins with the text. New customers are found within a second.
+   */
   q?: string | undefined;
   /** Any of the customer's addresses, case-insensitive. */
   email?: readonly string[] | undefined;
@@ -2133,6 +2247,18 @@ export interface HelpdeskListMacrosParams {
 
 /** The query of `members.list`. */
 export interface HelpdeskListMembersParams {
+  /** How many records a page has. */
+  limit?: number | undefined;
+  /** The next_cursor of the page before. */
+  cursor?: string | undefined;
+  /** The order; with - the largest first. */
+  sort?: EventSort | undefined;
+}
+
+/** The query of `notices.list`. */
+export interface HelpdeskListNoticesParams {
+  /** true: unread ones only; false: read ones only. */
+  unread?: boolean | undefined;
   /** How many records a page has. */
   limit?: number | undefined;
   /** The next_cursor of the page before. */
@@ -2306,6 +2432,9 @@ const operations = {
   mergeTicket: { method: "POST", path: "/tickets/{id}/merge" },
   splitTicket: { method: "POST", path: "/tickets/{id}/split" },
   unmergeTicket: { method: "POST", path: "/tickets/{id}/unmerge" },
+  listFollowers: { method: "GET", path: "/tickets/{id}/followers" },
+  addFollower: { method: "PUT", path: "/tickets/{id}/followers/{member_id}" },
+  removeFollower: { method: "DELETE", path: "/tickets/{id}/followers/{member_id}" },
   listTimeline: {
     method: "GET",
     path: "/tickets/{id}/timeline",
@@ -2369,6 +2498,8 @@ const operations = {
   getCustomer: { method: "GET", path: "/customers/{id}" },
   updateCustomer: { method: "PUT", path: "/customers/{id}" },
   deleteCustomer: { method: "DELETE", path: "/customers/{id}" },
+  mergeCustomer: { method: "POST", path: "/customers/{id}/merge" },
+  unmergeCustomer: { method: "POST", path: "/customers/{id}/unmerge" },
   search: { method: "GET", path: "/search" },
   listMacros: { method: "GET", path: "/macros" },
   createMacro: { method: "POST", path: "/macros" },
@@ -2376,7 +2507,11 @@ const operations = {
   updateMacro: { method: "PUT", path: "/macros/{id}" },
   deleteMacro: { method: "DELETE", path: "/macros/{id}" },
   applyMacro: { method: "POST", path: "/macros/{id}/apply" },
+  addMacroAttachment: { method: "POST", path: "/macros/{id}/attachments" },
+  deleteMacroAttachment: { method: "DELETE", path: "/macros/{id}/attachments/{attachment_id}" },
   listMembers: { method: "GET", path: "/members" },
+  listNotices: { method: "GET", path: "/members/{member_id}/notices" },
+  readNotice: { method: "POST", path: "/members/{member_id}/notices/{notice_id}/read" },
   listWebhooks: { method: "GET", path: "/webhooks" },
   createWebhook: { method: "POST", path: "/webhooks" },
   getWebhook: { method: "GET", path: "/webhooks/{id}" },
@@ -2561,6 +2696,67 @@ export class HelpdeskTickets {
   }
 }
 
+/** Members who are notified of the messages of a ticket. */
+export class HelpdeskFollowers {
+  readonly #core: Core;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /**
+   * List the followers of a ticket.
+   *
+   * Assignees, authors of replies and notes, and members whom a note mentions become followers by
+   * themselves.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
+  list(id: string, params?: HelpdeskListFollowersParams, options?: CallOptions): PagePromise<Follower> {
+    return this.#core.list(operations.listFollowers, [id], params, options);
+  }
+
+  /** Returns all records one by one, as of one moment. The export is not held in memory. */
+  export(
+    id: string,
+    params?: Omit<HelpdeskListFollowersParams, "cursor" | "limit">,
+    options?: CallOptions,
+  ): AsyncIterable<Follower> {
+    return this.#core.export(operations.listFollowers, [id], params, options);
+  }
+
+  /** Returns the same as CSV, in parts of any length. */
+  exportCsv(
+    id: string,
+    params?: Omit<HelpdeskListFollowersParams, "cursor" | "limit">,
+    options?: CallOptions,
+  ): AsyncIterable<string> {
+    return this.#core.exportCsv(operations.listFollowers, [id], params, options);
+  }
+
+  /**
+   * Make a member follow a ticket.
+   *
+   * A member who follows it already stays a follower.
+   *
+   * A key without the permission tickets.read gets only id and object of the record.
+   *
+   * The body may repeat read-only members with their stored values.
+   */
+  add(id: string, memberId: string, options?: CallOptions): Promise<Follower> {
+    return this.#core.json(operations.addFollower, [id, memberId], undefined, undefined, options);
+  }
+
+  /**
+   * Make a member unfollow a ticket.
+   *
+   * A later assignment, mention, reply or note makes them follow it again.
+   */
+  remove(id: string, memberId: string, options?: CallOptions): Promise<void> {
+    return this.#core.json(operations.removeFollower, [id, memberId], undefined, undefined, options);
+  }
+}
+
 /** Changes of a ticket: who made them, when and where. */
 export class HelpdeskTimeline {
   readonly #core: Core;
@@ -2698,8 +2894,8 @@ export class HelpdeskMessages {
   /**
    * Get an attachment.
    *
-   * Content, name and type are set by the sender. Types that a browser would execute are returned
-   * as application/octet-stream.
+   * Of a message, or of a macro. Content, name and type are set by the sender. Types that a browser
+   * would execute are returned as application/octet-stream.
    */
   getAttachment(id: string, options?: CallOptions): AsyncIterable<Uint8Array> {
     return this.#core.file(operations.getAttachment, [id], options);
@@ -2886,8 +3082,7 @@ export class HelpdeskCustomers {
   /**
    * Read a customer.
    *
-   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
-   * read.
+   * The id of a merged customer returns the one that it is merged into.
    */
   get(id: string, options: ConditionalOptions): Promise<Customer | null>;
   get(id: string, options?: CallOptions): Promise<Customer>;
@@ -2912,11 +3107,42 @@ export class HelpdeskCustomers {
   /**
    * Delete a customer.
    *
-   * Removes personal data from the record and everything that identifies the customer. Tickets
-   * stay, with a customer without a name, until they are deleted.
+   * Removes personal data from the record and everything that identifies the customer, also from
+   * the customers merged into it. Tickets stay, with a customer without a name, until they are
+   * deleted.
    */
   delete(id: string, options?: CallOptions): Promise<void> {
     return this.#core.json(operations.deleteCustomer, [id], undefined, undefined, options);
+  }
+
+  /**
+   * Merge a customer into another.
+   *
+   * Moves the customer's addresses, identities, tickets, messages and orders, and all later ones,
+   * to the surviving customer, which is returned. Fields that the survivor has stay; empty ones are
+   * filled. Until the merge is undone, reading the customer returns the survivor, and changing it
+   * is refused.
+   *
+   * It emits customer.updated of both, with merged_into_id and merged_customer_id, and
+   * ticket.updated of each ticket. A customer with more than 1,000 tickets can only be the
+   * survivor.
+   *
+   * A key without the permission customers.read gets only id and object of the record.
+   */
+  merge(id: string, body: CustomerMerge, options?: CallOptions): Promise<Customer> {
+    return this.#core.json(operations.mergeCustomer, [id], undefined, body, options);
+  }
+
+  /**
+   * Undo a merge of customers.
+   *
+   * Moves back what the customer had, and returns the customer. Tickets that the survivor got since
+   * stay there; the next message from one of the customer's addresses is the customer's.
+   *
+   * A key without the permission customers.read gets only id and object of the record.
+   */
+  unmerge(id: string, options?: CallOptions): Promise<Customer> {
+    return this.#core.json(operations.unmergeCustomer, [id], undefined, undefined, options);
   }
 
   /**
@@ -3040,6 +3266,26 @@ export class HelpdeskMacros {
   }
 
   /**
+   * Add a file to a macro.
+   *
+   * It is sent with the reply. A macro has at most 10 files.
+   *
+   * A key without the permission settings.read gets only id and object of the record.
+   */
+  addAttachment(id: string, body: MacroFile, options?: CallOptions): Promise<Macro> {
+    return this.#core.json(operations.addMacroAttachment, [id], undefined, body, options);
+  }
+
+  /**
+   * Delete a file of a macro.
+   *
+   * Messages that were sent with it have it still.
+   */
+  deleteAttachment(id: string, attachmentId: string, options?: CallOptions): Promise<void> {
+    return this.#core.json(operations.deleteMacroAttachment, [id, attachmentId], undefined, undefined, options);
+  }
+
+  /**
    * Reads the record and writes the changes that the function returns. If somebody else changed the
    * record in between, this is repeated with the new record, up to five times.
    */
@@ -3083,6 +3329,59 @@ export class HelpdeskMembers {
     options?: CallOptions,
   ): AsyncIterable<string> {
     return this.#core.exportCsv(operations.listMembers, [], params, options);
+  }
+}
+
+/** What members are notified of. */
+export class HelpdeskNotices {
+  readonly #core: Core;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /**
+   * List a member's notices.
+   *
+   * The newest 200 of those that the dashboard shows to the member. They say what the member has
+   * read, so the key needs level admin.
+   *
+   * Read tickets and messages for what they are about.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
+  list(memberId: string, params?: HelpdeskListNoticesParams, options?: CallOptions): PagePromise<Notice> {
+    return this.#core.list(operations.listNotices, [memberId], params, options);
+  }
+
+  /** Returns all records one by one, as of one moment. The export is not held in memory. */
+  export(
+    memberId: string,
+    params?: Omit<HelpdeskListNoticesParams, "cursor" | "limit">,
+    options?: CallOptions,
+  ): AsyncIterable<Notice> {
+    return this.#core.export(operations.listNotices, [memberId], params, options);
+  }
+
+  /** Returns the same as CSV, in parts of any length. */
+  exportCsv(
+    memberId: string,
+    params?: Omit<HelpdeskListNoticesParams, "cursor" | "limit">,
+    options?: CallOptions,
+  ): AsyncIterable<string> {
+    return this.#core.exportCsv(operations.listNotices, [memberId], params, options);
+  }
+
+  /**
+   * Mark a notice as read.
+   *
+   * As if the member had opened the ticket. A mail with the notice that is due leaves it out. One
+   * that is read already keeps its time.
+   *
+   * A key without the permission settings.read gets only id and object of the record.
+   */
+  read(memberId: string, noticeId: string, options?: CallOptions): Promise<Notice> {
+    return this.#core.json(operations.readNotice, [memberId, noticeId], undefined, undefined, options);
   }
 }
 
@@ -3701,9 +4000,10 @@ export class HelpdeskApiKey {
   }
 }
 
-/** The client of the helpdesk's API, version 2026-11-26. It can make several calls at once. */
+/** The client of the helpdesk's API, version 2026-11-27. It can make several calls at once. */
 export class Helpdesk {
   readonly tickets: HelpdeskTickets;
+  readonly followers: HelpdeskFollowers;
   readonly timeline: HelpdeskTimeline;
   readonly views: HelpdeskViews;
   readonly messages: HelpdeskMessages;
@@ -3711,6 +4011,7 @@ export class Helpdesk {
   readonly search: HelpdeskSearch;
   readonly macros: HelpdeskMacros;
   readonly members: HelpdeskMembers;
+  readonly notices: HelpdeskNotices;
   readonly webhooks: HelpdeskWebhooks;
   readonly channels: HelpdeskChannels;
   readonly inboundEvents: HelpdeskInboundEvents;
@@ -3722,6 +4023,7 @@ export class Helpdesk {
   constructor(options: ClientOptions = {}) {
     const core = new Core(options, () => "/api/v1");
     this.tickets = new HelpdeskTickets(core);
+    this.followers = new HelpdeskFollowers(core);
     this.timeline = new HelpdeskTimeline(core);
     this.views = new HelpdeskViews(core);
     this.messages = new HelpdeskMessages(core);
@@ -3729,6 +4031,7 @@ export class Helpdesk {
     this.search = new HelpdeskSearch(core);
     this.macros = new HelpdeskMacros(core);
     this.members = new HelpdeskMembers(core);
+    this.notices = new HelpdeskNotices(core);
     this.webhooks = new HelpdeskWebhooks(core);
     this.channels = new HelpdeskChannels(core);
     this.inboundEvents = new HelpdeskInboundEvents(core);

@@ -11,6 +11,7 @@ final class MessageKind
 {
     public const REPLY = 'reply';
     public const NOTE = 'note';
+    public const FORWARD = 'forward';
 
     private function __construct()
     {

@@ -35,7 +35,9 @@ final class Customers
      *
      * Permission: customers.read.
      *
-     * @param string|null $q Prefix of the name.
+     * @param string|null $q Words, each a part of the name, an address, a number or the external id, without
+     *     regard to case and accents; phone numbers in any form. Finds at most 500 customers, beside those whose
+     *     name begins with the text. New customers are found within a second.
      * @param list<string>|null $email Any of the customer's addresses, case-insensitive.
      * @param list<string>|null $phone Any of the customer's numbers, as E.164; the + is written %2B.
      * @param list<string>|null $externalId Only records with one of these.
@@ -230,7 +232,7 @@ final class Customers
     /**
      * Read a customer.
      *
-     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     * The id of a merged customer returns the one that it is merged into.
      *
      * Permission: customers.read.
      *
@@ -292,8 +294,8 @@ final class Customers
     /**
      * Delete a customer.
      *
-     * Removes personal data from the record and everything that identifies the customer. Tickets stay, with
-     * a customer without a name, until they are deleted.
+     * Removes personal data from the record and everything that identifies the customer, also from the
+     * customers merged into it. Tickets stay, with a customer without a name, until they are deleted.
      *
      * Permission: customers.delete.
      *
@@ -303,6 +305,65 @@ final class Customers
     public function delete(string $id, ?RequestOptions $options = null): void
     {
         $this->connection->call('DELETE', '/customers/{id}', ['id' => $id], [], null, $options);
+    }
+
+    /**
+     * Merge a customer into another.
+     *
+     * Moves the customer's addresses, identities, tickets, messages and orders, and all later ones, to the
+     * surviving customer, which is returned. Fields that the survivor has stay; empty ones are filled.
+     * Until the merge is undone, reading the customer returns the survivor, and changing it is refused.
+     *
+     * It emits customer.updated of both, with merged_into_id and merged_customer_id, and ticket.updated of
+     * each ticket. A customer with more than 1,000 tickets can only be the survivor.
+     *
+     * A key without the permission customers.read gets only id and object of the record.
+     *
+     * Permission: customers.update.
+     *
+     * @param string $id Id of a record of the list customers.
+     * @param array{
+     *     into: string,
+     * } $body `into`: The surviving customer.
+     * @throws KickstandException
+     */
+    public function merge(string $id, array $body, ?RequestOptions $options = null): Model\Customer
+    {
+        return $this->connection->record(
+            Model\Customer::class,
+            'POST',
+            '/customers/{id}/merge',
+            ['id' => $id],
+            [],
+            Json::encode($body, []),
+            $options,
+        );
+    }
+
+    /**
+     * Undo a merge of customers.
+     *
+     * Moves back what the customer had, and returns the customer. Tickets that the survivor got since stay
+     * there; the next message from one of the customer's addresses is the customer's.
+     *
+     * A key without the permission customers.read gets only id and object of the record.
+     *
+     * Permission: customers.update.
+     *
+     * @param string $id Id of a record of the list customers.
+     * @throws KickstandException
+     */
+    public function unmerge(string $id, ?RequestOptions $options = null): Model\Customer
+    {
+        return $this->connection->record(
+            Model\Customer::class,
+            'POST',
+            '/customers/{id}/unmerge',
+            ['id' => $id],
+            [],
+            null,
+            $options,
+        );
     }
 
     /**

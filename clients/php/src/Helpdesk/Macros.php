@@ -12,11 +12,15 @@ use Kickstand\Internal\Connection;
 use Kickstand\Internal\Json;
 use Kickstand\Model;
 use Kickstand\Page;
+use Kickstand\Record;
 use Kickstand\RequestOptions;
 
 /** Saved replies with changes of tickets. */
 final class Macros
 {
+    // The objects within bodies, for Json::encode().
+    private const MACRO_CREATE = ['attachments' => ['[]' => []]];
+
     /** @internal */
     public function __construct(private readonly Connection $connection)
     {
@@ -94,6 +98,11 @@ final class Macros
      * @param array{
      *     add_tags?: list<string>|null,
      *     assignee?: string|null,
+     *     attachments?: list<array{
+     *         content: string,
+     *         content_type?: string,
+     *         name: string,
+     *     }|Record>|null,
      *     name: string,
      *     note?: string|null,
      *     priority?: Enum\TicketPriority::*|null,
@@ -102,13 +111,15 @@ final class Macros
      *     text?: string|null,
      * } $body
      *     - `assignee`: The id of a member; me: the member who applies the macro; none: unassign; null: unchanged.
+     *     - `attachments`: Files of the reply. Later ones are added and deleted by themselves.
      *     - `name`: Unique, regardless of case.
      *     - `note`: Text of an internal note, with the same variables.
      *     - `priority`: New priority; null: unchanged.
      *     - `status`: New status of the ticket; null: unchanged.
      *     - `text`: Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
      *       `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-     *       `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a fallback.
+     *       `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+     *       `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a fallback.
      * @throws KickstandException
      */
     public function create(array $body, ?RequestOptions $options = null): Model\Macro
@@ -119,7 +130,7 @@ final class Macros
             '/macros',
             [],
             [],
-            Json::encode($body, []),
+            Json::encode($body, self::MACRO_CREATE),
             $options,
         );
     }
@@ -178,7 +189,8 @@ final class Macros
      *     - `status`: New status of the ticket; null: unchanged.
      *     - `text`: Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
      *       `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-     *       `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a fallback.
+     *       `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+     *       `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a fallback.
      * @throws KickstandException
      */
     public function update(string $id, array $body, ?RequestOptions $options = null): Model\Macro
@@ -243,6 +255,59 @@ final class Macros
             ['id' => $id],
             [],
             Json::encode($body, []),
+            $options,
+        );
+    }
+
+    /**
+     * Add a file to a macro.
+     *
+     * It is sent with the reply. A macro has at most 10 files.
+     *
+     * A key without the permission settings.read gets only id and object of the record.
+     *
+     * Permission: settings.update.
+     *
+     * @param string $id Id of a record of the list macros.
+     * @param array{
+     *     content: string,
+     *     content_type?: string,
+     *     name: string,
+     * } $body `content`: Base64. The files of a macro may have 10 MiB together.
+     * @throws KickstandException
+     */
+    public function addAttachment(string $id, array $body, ?RequestOptions $options = null): Model\Macro
+    {
+        return $this->connection->record(
+            Model\Macro::class,
+            'POST',
+            '/macros/{id}/attachments',
+            ['id' => $id],
+            [],
+            Json::encode($body, []),
+            $options,
+        );
+    }
+
+    /**
+     * Delete a file of a macro.
+     *
+     * Messages that were sent with it have it still.
+     *
+     * Permission: settings.update.
+     *
+     * @param string $id Id of a record of the list macros.
+     * @param string $attachmentId Id of a record of the list attachments.
+     * @throws KickstandException
+     */
+    public function deleteAttachment(string $id, string $attachmentId, ?RequestOptions $options = null): void
+    {
+        $this->connection->call(
+            'DELETE',
+            '/macros/{id}/attachments/{attachment_id}',
+            ['id' => $id, 'attachment_id' => $attachmentId],
+            [],
+            null,
             $options,
         );
     }

@@ -30,8 +30,8 @@ final class Messages
     /**
      * Get an attachment.
      *
-     * Content, name and type are set by the sender. Types that a browser would execute are returned as
-     * application/octet-stream.
+     * Of a message, or of a macro. Content, name and type are set by the sender. Types that a browser would
+     * execute are returned as application/octet-stream.
      *
      * Permission: messages.read.
      *
@@ -324,6 +324,7 @@ final class Messages
      *         content_type?: string,
      *         name: string,
      *     }|Record>|null,
+     *     bcc?: list<string>|null,
      *     cc?: list<string>|null,
      *     conversation_id?: string|null,
      *     force?: bool,
@@ -334,18 +335,25 @@ final class Messages
      *     text: string|null,
      *     to?: string|null,
      * } $body
-     *     - `cc`: Copies of a reply by mail. Set it to add participants that only unproven mail has named; they
-     *       get copies of all later replies.
+     *     - `bcc`: Blind copies of this reply by mail. No header names them, and they get no copies of later
+     *       replies.
+     *     - `cc`: Copies of a reply by mail. Set it to add addresses to those that get copies already; they get
+     *       copies of all later replies. At most 20 altogether.
      *     - `conversation_id`: The conversation of a reply; defaults to the one in which the customer wrote last.
      *       null for a note on the ticket.
      *     - `force`: For a reply with seen_message_id: send it despite newer replies.
-     *     - `html`: Sanitized. If text is empty, it is derived from the HTML.
-     *     - `kind`: A reply is sent to the customer; a note never is.
+     *     - `html`: Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail without it, the
+     *       rendered text.
+     *     - `kind`: A reply is sent to the customer; a note never is. A forward is a mail between the organization
+     *       and somebody to whom a member forwarded messages; it cannot be created here.
      *     - `seen_message_id`: For a reply: the newest message of the ticket that its author has seen. If a member
      *       or another API key has replied since, the reply is refused with crossed_reply.
      *     - `send_at`: When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no
      *       event, and deleting it undoes it. If a member or another API key replies before, it is not sent and
      *       its delivery is failed, unless it has no seen_message_id or force is set.
+     *     - `text`: A reply by mail without html is Markdown: the mail has the text and its HTML, and
+     *       ![name](attachment:map.png) shows the picture of that name among its attachments. HTML in it is shown
+     *       as text. Other channels send it as it is.
      *     - `to`: Recipient of a reply by mail. Set it to accept the address requested by recipient_changed of an
      *       earlier message, for all later replies.
      * @throws KickstandException

@@ -18,6 +18,11 @@ final class Conversation extends Record
         public readonly ?string $channelId,
         public readonly \DateTimeImmutable $createdAt,
         public readonly string $customerId,
+        /**
+         * It is with somebody to whom messages of the ticket were forwarded, not with the customer. A reply
+         * must name it in conversation_id.
+         */
+        public readonly bool $forwarded,
         public readonly string $id,
         public readonly string $object,
         /** When the customer opted out of messages here. */
@@ -38,6 +43,7 @@ final class Conversation extends Record
             channelId: $read->stringOrNull('channel_id'),
             createdAt: $read->time('created_at'),
             customerId: $read->string('customer_id'),
+            forwarded: $read->bool('forwarded'),
             id: $read->string('id'),
             object: $read->string('object'),
             optedOutAt: $read->timeOrNull('opted_out_at'),

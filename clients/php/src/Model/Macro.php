@@ -18,6 +18,10 @@ final class Macro extends Record
         public readonly array $addTags,
         /** The id of a member; me: the member who applies the macro; none: unassign; null: unchanged. */
         public readonly ?string $assignee,
+        /**
+         * @var list<MacroAttachment> Files of the reply. Later ones are added and deleted by themselves.
+         */
+        public readonly array $attachments,
         public readonly \DateTimeImmutable $createdAt,
         public readonly string $id,
         /** Unique, regardless of case. */
@@ -34,7 +38,9 @@ final class Macro extends Record
         /**
          * Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
          * `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-         * `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a fallback.
+         * `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+         * `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a
+         * fallback.
          */
         public readonly ?string $text,
         public readonly \DateTimeImmutable $updatedAt,
@@ -53,6 +59,10 @@ final class Macro extends Record
         return new self(
             addTags: $read->list('add_tags', fn (Reader $in, string $key) => $in->string($key)),
             assignee: $read->stringOrNull('assignee'),
+            attachments: $read->list(
+                'attachments',
+                fn (Reader $in, string $key) => $in->record($key, MacroAttachment::class)
+            ),
             createdAt: $read->time('created_at'),
             id: $read->string('id'),
             name: $read->string('name'),

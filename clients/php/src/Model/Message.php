@@ -22,8 +22,13 @@ final class Message extends Record
         public readonly ?MessageAuthentication $authentication,
         public readonly MessageAuthor $author,
         /**
-         * @var list<string> Copies of a reply by mail. Set it to add participants that only unproven mail
-         * has named; they get copies of all later replies.
+         * @var list<string> Blind copies of this reply by mail. No header names them, and they get no
+         * copies of later replies.
+         */
+        public readonly array $bcc,
+        /**
+         * @var list<string> Copies of a reply by mail. Set it to add addresses to those that get copies
+         * already; they get copies of all later replies. At most 20 altogether.
          */
         public readonly array $cc,
         public readonly string $channel,
@@ -41,10 +46,17 @@ final class Message extends Record
         public readonly string $direction,
         /** The channel's id of the message: a Message-ID, a MessageSid. */
         public readonly ?string $externalId,
-        /** Sanitized. If text is empty, it is derived from the HTML. */
+        /**
+         * Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail without it, the
+         * rendered text.
+         */
         public readonly ?string $html,
         public readonly string $id,
-        /** A reply is sent to the customer; a note never is. See {@see Enum\MessageKind}. */
+        /**
+         * A reply is sent to the customer; a note never is. A forward is a mail between the organization
+         * and somebody to whom a member forwarded messages; it cannot be created here. See {@see
+         * Enum\MessageKind}.
+         */
         public readonly string $kind,
         /**
          * @var array<string, string> Data of the channel besides the text, such as the payload of a button.
@@ -75,6 +87,11 @@ final class Message extends Record
         public readonly ?\DateTimeImmutable $sentAt,
         /** The text without quoted mail, if that differs. */
         public readonly ?string $strippedText,
+        /**
+         * A reply by mail without html is Markdown: the mail has the text and its HTML, and
+         * ![name](attachment:map.png) shows the picture of that name among its attachments. HTML in it is
+         * shown as text. Other channels send it as it is.
+         */
         public readonly ?string $text,
         /** Present when expanded. */
         public readonly ?Ticket $ticket,
@@ -103,6 +120,7 @@ final class Message extends Record
             ),
             authentication: $read->recordOrNull('authentication', MessageAuthentication::class),
             author: $read->record('author', MessageAuthor::class),
+            bcc: $read->list('bcc', fn (Reader $in, string $key) => $in->string($key)),
             cc: $read->list('cc', fn (Reader $in, string $key) => $in->string($key)),
             channel: $read->string('channel'),
             conversationId: $read->stringOrNull('conversation_id'),

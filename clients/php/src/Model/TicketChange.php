@@ -24,9 +24,9 @@ final class TicketChange extends Record
         public readonly \DateTimeImmutable $at,
         /**
          * @var array<string, EventChange> By field, as in the event ticket.updated: among others subject,
-         * status, snoozed_until, priority, assignee, tags, external_id, metadata, merged_into_id,
-         * merged_ticket_id and split_ticket_id. A breach of an SLA target is by its metric. Values that
-         * were erased are null.
+         * status, snoozed_until, priority, assignee, customer (its id, by a merge of customers), tags,
+         * external_id, metadata, merged_into_id, merged_ticket_id and split_ticket_id. A breach of an SLA
+         * target is by its metric. Values that were erased are null.
          */
         public readonly array $changes,
         /** In the order of the ticket's changes, from 1; its creation has 0. */

@@ -6,6 +6,7 @@ require_relative "helpdesk/enums"
 require_relative "helpdesk/records"
 require_relative "helpdesk/event_data"
 require_relative "helpdesk/tickets"
+require_relative "helpdesk/followers"
 require_relative "helpdesk/timeline"
 require_relative "helpdesk/views"
 require_relative "helpdesk/messages"
@@ -13,6 +14,7 @@ require_relative "helpdesk/customers"
 require_relative "helpdesk/search"
 require_relative "helpdesk/macros"
 require_relative "helpdesk/members"
+require_relative "helpdesk/notices"
 require_relative "helpdesk/webhooks"
 require_relative "helpdesk/channels"
 require_relative "helpdesk/inbound_events"
@@ -26,6 +28,8 @@ module Kickstand
   class Helpdesk < Client
     # @return [Tickets]
     attr_reader :tickets
+    # @return [Followers]
+    attr_reader :followers
     # @return [Timeline]
     attr_reader :timeline
     # @return [Views]
@@ -40,6 +44,8 @@ module Kickstand
     attr_reader :macros
     # @return [Members]
     attr_reader :members
+    # @return [Notices]
+    attr_reader :notices
     # @return [Webhooks]
     attr_reader :webhooks
     # @return [Channels]
@@ -59,6 +65,7 @@ module Kickstand
     def initialize(**options)
       super
       @tickets = Tickets.new(@http)
+      @followers = Followers.new(@http)
       @timeline = Timeline.new(@http)
       @views = Views.new(@http)
       @messages = Messages.new(@http)
@@ -66,6 +73,7 @@ module Kickstand
       @search = Search.new(@http)
       @macros = Macros.new(@http)
       @members = Members.new(@http)
+      @notices = Notices.new(@http)
       @webhooks = Webhooks.new(@http)
       @channels = Channels.new(@http)
       @inbound_events = InboundEvents.new(@http)

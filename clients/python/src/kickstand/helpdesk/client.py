@@ -12,10 +12,12 @@ from .resources import (
     ChannelsResource,
     CustomersResource,
     EventsResource,
+    FollowersResource,
     InboundEventsResource,
     MacrosResource,
     MembersResource,
     MessagesResource,
+    NoticesResource,
     SearchResource,
     SettingsResource,
     TicketsResource,
@@ -28,7 +30,7 @@ __all__ = ["Helpdesk"]
 
 
 class Helpdesk(Client):
-    """Client of the Kickstand Helpdesk API, version 2026-11-26.
+    """Client of the Kickstand Helpdesk API, version 2026-11-27.
 
     See Client for the arguments.
     """
@@ -41,6 +43,11 @@ class Helpdesk(Client):
     def tickets(self) -> TicketsResource:
         """Requests of customers: list, search, create, change, merge and split them."""
         return TicketsResource(self._core)
+
+    @cached_property
+    def followers(self) -> FollowersResource:
+        """Members who are notified of the messages of a ticket."""
+        return FollowersResource(self._core)
 
     @cached_property
     def timeline(self) -> TimelineResource:
@@ -76,6 +83,11 @@ class Helpdesk(Client):
     def members(self) -> MembersResource:
         """Users of the organization, to whom tickets can be assigned."""
         return MembersResource(self._core)
+
+    @cached_property
+    def notices(self) -> NoticesResource:
+        """What members are notified of."""
+        return NoticesResource(self._core)
 
     @cached_property
     def webhooks(self) -> WebhooksResource:

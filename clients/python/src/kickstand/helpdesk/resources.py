@@ -34,11 +34,14 @@ from .types import (
     EventEvent,
     EventReplay,
     EventSort,
+    Follower,
+    FollowerSort,
     InboundEvent,
     InboundEventRaw,
     InboundEventState,
     Macro,
     MacroApplication,
+    MacroAttachmentInput,
     MacroUpdate,
     Member,
     Message,
@@ -46,6 +49,7 @@ from .types import (
     MessageDirection,
     MessageExpand,
     MessageKind,
+    Notice,
     Request,
     SearchResult,
     SearchType,
@@ -82,10 +86,12 @@ __all__ = [
     "ChannelsResource",
     "CustomersResource",
     "EventsResource",
+    "FollowersResource",
     "InboundEventsResource",
     "MacrosResource",
     "MembersResource",
     "MessagesResource",
+    "NoticesResource",
     "SearchResource",
     "SettingsResource",
     "TicketsResource",
@@ -621,6 +627,136 @@ class TicketsResource:
         return self._core.modify(get, change, update)
 
 
+class FollowersResource:
+    """Members who are notified of the messages of a ticket."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def list(
+        self,
+        id: str,
+        *,
+        limit: int | NotGiven = NOT_GIVEN,
+        cursor: str | NotGiven = NOT_GIVEN,
+        sort: FollowerSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Page[Follower]:
+        """List the followers of a ticket.
+
+        Assignees, authors of replies and notes, and members whom a note mentions become
+        followers by themselves.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
+        Needs the permission tickets.read.
+
+        Args:
+            limit: How many records a page has.
+            cursor: The next_cursor of the page before.
+            sort: The order; with - the largest first.
+        """
+        return self._core.page(
+            Follower,
+            f"/tickets/{segment(id)}/followers",
+            query={"limit": limit, "cursor": cursor, "sort": sort},
+            options=options,
+        )
+
+    def export(
+        self,
+        id: str,
+        *,
+        sort: FollowerSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Export[Follower]:
+        """Export the records of list() one by one, from one consistent snapshot.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export(
+            Follower,
+            f"/tickets/{segment(id)}/followers",
+            query={"sort": sort},
+            options=options,
+        )
+
+    def export_csv(
+        self,
+        id: str,
+        *,
+        sort: FollowerSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Export the records of list() as CSV with a header row.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export_csv(
+            f"/tickets/{segment(id)}/followers",
+            query={"sort": sort},
+            options=options,
+        )
+
+    def add(
+        self,
+        id: str,
+        member_id: str,
+        *,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Follower:
+        """Make a member follow a ticket.
+
+        A member who follows it already stays a follower.
+
+        A key without the permission tickets.read gets only id and object of the record.
+
+        The body may repeat read-only members with their stored values.
+
+        Needs the permission tickets.update.
+
+        Args:
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Follower,
+            "PUT",
+            f"/tickets/{segment(id)}/followers/{segment(member_id)}",
+            headers={"If-Match": if_match, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def remove(
+        self,
+        id: str,
+        member_id: str,
+        *,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> None:
+        """Make a member unfollow a ticket.
+
+        A later assignment, mention, reply or note makes them follow it again.
+
+        Needs the permission tickets.update.
+
+        Args:
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.nothing(
+            "DELETE",
+            f"/tickets/{segment(id)}/followers/{segment(member_id)}",
+            headers={"If-Match": if_match, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+
 class TimelineResource:
     """Changes of a ticket: who made them, when and where."""
 
@@ -1012,8 +1148,8 @@ class MessagesResource:
     ) -> Download | None:
         """Get an attachment.
 
-        Content, name and type are set by the sender. Types that a browser would execute are
-        returned as application/octet-stream.
+        Of a message, or of a macro. Content, name and type are set by the sender. Types that
+        a browser would execute are returned as application/octet-stream.
 
         Needs the permission messages.read.
 
@@ -1294,6 +1430,7 @@ class MessagesResource:
         kind: MessageKind,
         text: str | None,
         attachments: Sequence[MessageAttachmentInput] | None | NotGiven = NOT_GIVEN,
+        bcc: Sequence[str] | None | NotGiven = NOT_GIVEN,
         cc: Sequence[str] | None | NotGiven = NOT_GIVEN,
         conversation_id: str | None | NotGiven = NOT_GIVEN,
         force: bool | NotGiven = NOT_GIVEN,
@@ -1316,13 +1453,21 @@ class MessagesResource:
         Needs the permission messages.create.
 
         Args:
-            kind: A reply is sent to the customer; a note never is.
-            cc: Copies of a reply by mail. Set it to add participants that only unproven mail
-                has named; they get copies of all later replies.
+            kind: A reply is sent to the customer; a note never is. A forward is a mail
+                between the organization and somebody to whom a member forwarded messages; it
+                cannot be created here.
+            text: A reply by mail without html is Markdown: the mail has the text and its
+                HTML, and ![name](attachment:map.png) shows the picture of that name among its
+                attachments. HTML in it is shown as text. Other channels send it as it is.
+            bcc: Blind copies of this reply by mail. No header names them, and they get no
+                copies of later replies.
+            cc: Copies of a reply by mail. Set it to add addresses to those that get copies
+                already; they get copies of all later replies. At most 20 altogether.
             conversation_id: The conversation of a reply; defaults to the one in which the
                 customer wrote last. null for a note on the ticket.
             force: For a reply with seen_message_id: send it despite newer replies.
-            html: Sanitized. If text is empty, it is derived from the HTML.
+            html: Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail
+                without it, the rendered text.
             seen_message_id: For a reply: the newest message of the ticket that its author has
                 seen. If a member or another API key has replied since, the reply is refused
                 with crossed_reply.
@@ -1340,6 +1485,7 @@ class MessagesResource:
             f"/tickets/{segment(id)}/messages",
             body={
                 "attachments": attachments,
+                "bcc": bcc,
                 "cc": cc,
                 "conversation_id": conversation_id,
                 "force": force,
@@ -1470,7 +1616,10 @@ class CustomersResource:
         Needs the permission customers.read.
 
         Args:
-            q: Prefix of the name.
+            q: Words, each a part of the name, an address, a number or the external id,
+                without regard to case and accents; phone numbers in any form. Finds at most
+                500 customers, beside those whose name begins with the text. New customers are
+                found within a second.
             email: Any of the customer's addresses, case-insensitive.
             phone: Any of the customer's numbers, as E.164; the + is written %2B.
             external_id: Only records with one of these.
@@ -1655,8 +1804,7 @@ class CustomersResource:
     ) -> Customer | None:
         """Read a customer.
 
-        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
-        later read.
+        The id of a merged customer returns the one that it is merged into.
 
         Needs the permission customers.read.
 
@@ -1726,8 +1874,9 @@ class CustomersResource:
     ) -> None:
         """Delete a customer.
 
-        Removes personal data from the record and everything that identifies the customer.
-        Tickets stay, with a customer without a name, until they are deleted.
+        Removes personal data from the record and everything that identifies the customer,
+        also from the customers merged into it. Tickets stay, with a customer without a name,
+        until they are deleted.
 
         Needs the permission customers.delete.
 
@@ -1739,6 +1888,70 @@ class CustomersResource:
             "DELETE",
             f"/customers/{segment(id)}",
             headers={"If-Match": if_match, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def merge(
+        self,
+        id: str,
+        *,
+        into: str,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Customer:
+        """Merge a customer into another.
+
+        Moves the customer's addresses, identities, tickets, messages and orders, and all
+        later ones, to the surviving customer, which is returned. Fields that the survivor has
+        stay; empty ones are filled. Until the merge is undone, reading the customer returns
+        the survivor, and changing it is refused.
+
+        It emits customer.updated of both, with merged_into_id and merged_customer_id, and
+        ticket.updated of each ticket. A customer with more than 1,000 tickets can only be the
+        survivor.
+
+        A key without the permission customers.read gets only id and object of the record.
+
+        Needs the permission customers.update.
+
+        Args:
+            into: The surviving customer.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Customer,
+            "POST",
+            f"/customers/{segment(id)}/merge",
+            body={"into": into},
+            headers={"Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def unmerge(
+        self,
+        id: str,
+        *,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Customer:
+        """Undo a merge of customers.
+
+        Moves back what the customer had, and returns the customer. Tickets that the survivor
+        got since stay there; the next message from one of the customer's addresses is the
+        customer's.
+
+        A key without the permission customers.read gets only id and object of the record.
+
+        Needs the permission customers.update.
+
+        Args:
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Customer,
+            "POST",
+            f"/customers/{segment(id)}/unmerge",
+            headers={"Idempotency-Key": idempotency_key},
             options=options,
         )
 
@@ -1876,6 +2089,7 @@ class MacrosResource:
         name: str,
         add_tags: Sequence[str] | None | NotGiven = NOT_GIVEN,
         assignee: str | None | NotGiven = NOT_GIVEN,
+        attachments: Sequence[MacroAttachmentInput] | None | NotGiven = NOT_GIVEN,
         note: str | None | NotGiven = NOT_GIVEN,
         priority: TicketPriority | None | NotGiven = NOT_GIVEN,
         remove_tags: Sequence[str] | None | NotGiven = NOT_GIVEN,
@@ -1896,13 +2110,16 @@ class MacrosResource:
             name: Unique, regardless of case.
             assignee: The id of a member; me: the member who applies the macro; none:
                 unassign; null: unchanged.
+            attachments: Files of the reply. Later ones are added and deleted by themselves.
             note: Text of an internal note, with the same variables.
             priority: New priority; null: unchanged.
             status: New status of the ticket; null: unchanged.
             text: Text of the reply, with variables: `{{customer.name}}`,
                 `{{customer.first_name}}`, `{{customer.email}}`, `{{ticket.number}}`,
                 `{{ticket.subject}}`, `{{agent.name}}`, `{{agent.first_name}}`,
-                `{{organization.name}}`. `{{customer.first_name|there}}` has a fallback.
+                `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+                `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`.
+                `{{customer.first_name|there}}` has a fallback.
             idempotency_key: Replaces the random key that makes retries safe.
         """
         return self._core.record(
@@ -1912,6 +2129,7 @@ class MacrosResource:
             body={
                 "add_tags": add_tags,
                 "assignee": assignee,
+                "attachments": attachments,
                 "name": name,
                 "note": note,
                 "priority": priority,
@@ -1997,7 +2215,9 @@ class MacrosResource:
             text: Text of the reply, with variables: `{{customer.name}}`,
                 `{{customer.first_name}}`, `{{customer.email}}`, `{{ticket.number}}`,
                 `{{ticket.subject}}`, `{{agent.name}}`, `{{agent.first_name}}`,
-                `{{organization.name}}`. `{{customer.first_name|there}}` has a fallback.
+                `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+                `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`.
+                `{{customer.first_name|there}}` has a fallback.
             if_match: The ETag that the record must still have.
             idempotency_key: Replaces the random key that makes retries safe.
         """
@@ -2089,6 +2309,63 @@ class MacrosResource:
             options=options,
         )
 
+    def add_attachment(
+        self,
+        id: str,
+        *,
+        content: str,
+        name: str,
+        content_type: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Macro:
+        """Add a file to a macro.
+
+        It is sent with the reply. A macro has at most 10 files.
+
+        A key without the permission settings.read gets only id and object of the record.
+
+        Needs the permission settings.update.
+
+        Args:
+            content: Base64. The files of a macro may have 10 MiB together.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Macro,
+            "POST",
+            f"/macros/{segment(id)}/attachments",
+            body={"content": content, "content_type": content_type, "name": name},
+            headers={"Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def delete_attachment(
+        self,
+        id: str,
+        attachment_id: str,
+        *,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> None:
+        """Delete a file of a macro.
+
+        Messages that were sent with it have it still.
+
+        Needs the permission settings.update.
+
+        Args:
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.nothing(
+            "DELETE",
+            f"/macros/{segment(id)}/attachments/{segment(attachment_id)}",
+            headers={"If-Match": if_match, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
     def modify(
         self,
         id: str,
@@ -2177,6 +2454,113 @@ class MembersResource:
         It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv("/members", query={"sort": sort}, options=options)
+
+
+class NoticesResource:
+    """What members are notified of."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def list(
+        self,
+        member_id: str,
+        *,
+        unread: bool | NotGiven = NOT_GIVEN,
+        limit: int | NotGiven = NOT_GIVEN,
+        cursor: str | NotGiven = NOT_GIVEN,
+        sort: EventSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Page[Notice]:
+        """List a member's notices.
+
+        The newest 200 of those that the dashboard shows to the member. They say what the
+        member has read, so the key needs level admin.
+
+        Read tickets and messages for what they are about.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
+        Needs the permission settings.read.
+
+        Args:
+            unread: true: unread ones only; false: read ones only.
+            limit: How many records a page has.
+            cursor: The next_cursor of the page before.
+            sort: The order; with - the largest first.
+        """
+        return self._core.page(
+            Notice,
+            f"/members/{segment(member_id)}/notices",
+            query={"unread": unread, "limit": limit, "cursor": cursor, "sort": sort},
+            options=options,
+        )
+
+    def export(
+        self,
+        member_id: str,
+        *,
+        unread: bool | NotGiven = NOT_GIVEN,
+        sort: EventSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Export[Notice]:
+        """Export the records of list() one by one, from one consistent snapshot.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export(
+            Notice,
+            f"/members/{segment(member_id)}/notices",
+            query={"unread": unread, "sort": sort},
+            options=options,
+        )
+
+    def export_csv(
+        self,
+        member_id: str,
+        *,
+        unread: bool | NotGiven = NOT_GIVEN,
+        sort: EventSort | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Export the records of list() as CSV with a header row.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export_csv(
+            f"/members/{segment(member_id)}/notices",
+            query={"unread": unread, "sort": sort},
+            options=options,
+        )
+
+    def read(
+        self,
+        member_id: str,
+        notice_id: str,
+        *,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Notice:
+        """Mark a notice as read.
+
+        As if the member had opened the ticket. A mail with the notice that is due leaves it
+        out. One that is read already keeps its time.
+
+        A key without the permission settings.read gets only id and object of the record.
+
+        Needs the permission settings.update.
+
+        Args:
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Notice,
+            "POST",
+            f"/members/{segment(member_id)}/notices/{segment(notice_id)}/read",
+            headers={"Idempotency-Key": idempotency_key},
+            options=options,
+        )
 
 
 class WebhooksResource:

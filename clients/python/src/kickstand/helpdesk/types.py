@@ -54,6 +54,7 @@ __all__ = [
     "Customer",
     "CustomerCreate",
     "CustomerIdentity",
+    "CustomerMerge",
     "CustomerSort",
     "CustomerUpdate",
     "Delivery",
@@ -77,13 +78,18 @@ __all__ = [
     "EventTicket",
     "EventTicketAssignee",
     "EventTicketCustomer",
+    "Follower",
+    "FollowerSort",
     "InboundEvent",
     "InboundEventRaw",
     "InboundEventState",
     "Macro",
     "MacroApplication",
     "MacroApply",
+    "MacroAttachment",
+    "MacroAttachmentInput",
     "MacroCreate",
+    "MacroFile",
     "MacroUpdate",
     "Member",
     "MemberRole",
@@ -103,6 +109,8 @@ __all__ = [
     "MessageExpand",
     "MessageKind",
     "MessageRecipientChanged",
+    "Notice",
+    "NoticeKind",
     "OpeningHours",
     "OpeningHoursInput",
     "Request",
@@ -212,6 +220,7 @@ EventEvent = Literal[
     "sla.breached",
 ]
 EventSort = Literal["created_at", "-created_at"]
+FollowerSort = Literal["followed_at", "-followed_at"]
 InboundEventState = Literal["accepted", "processed", "unrouted", "rejected", "dead"]
 MemberRole = Literal["admin", "agent"]
 MessageAnnotationKind = Literal["reacted", "unreacted", "edited", "deleted"]
@@ -219,7 +228,8 @@ MessageAttachmentState = Literal["stored", "pending", "failed"]
 MessageAuthenticationVerdict = Literal["proven", "unproven", "failed"]
 MessageAuthorType = Literal["customer", "agent", "system"]
 MessageDirection = Literal["inbound", "outbound"]
-MessageKind = Literal["reply", "note"]
+MessageKind = Literal["reply", "note", "forward"]
+NoticeKind = Literal["assigned", "mentioned", "answered", "sla_warning", "delivery_failed"]
 RequestRefusedByRule = Literal[
     "level",
     "resource",
@@ -687,6 +697,10 @@ class Conversation(Record):
     """The organization's channel, if it is connected."""
     created_at: datetime
     customer_id: str
+    forwarded: bool
+    """It is with somebody to whom messages of the ticket were forwarded, not with the customer.
+    A reply must name it in conversation_id.
+    """
     id: str
     object: Literal["conversation"]
     opted_out_at: datetime | None
@@ -738,6 +752,13 @@ class CustomerIdentity(Record):
 
     channel: str
     external_id: str
+
+
+class CustomerMerge(TypedDict, total=False):
+    """The members of a customer merge."""
+
+    into: Required[str]
+    """The surviving customer."""
 
 
 class CustomerUpdate(TypedDict, total=False):
@@ -969,6 +990,18 @@ class EventTicketCustomer(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Follower(Record):
+    """A member who follows a ticket, and so has notices of its customer's messages."""
+
+    email: str | None
+    followed_at: datetime
+    member_id: str
+    name: str | None
+    object: Literal["follower"]
+    ticket_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InboundEvent(Record):
     """A verified request of a channel's provider and its result. Stored for 30 days, unless the
     operator has set another retention.
@@ -1022,6 +1055,8 @@ class Macro(Record):
     add_tags: list[str]
     assignee: str | None
     """The id of a member; me: the member who applies the macro; none: unassign; null: unchanged."""
+    attachments: list[MacroAttachment]
+    """Files of the reply. Later ones are added and deleted by themselves."""
     created_at: datetime
     id: str
     name: str
@@ -1037,7 +1072,8 @@ class Macro(Record):
     text: str | None
     """Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
     `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-    `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+    `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+    `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a
     fallback.
     """
     updated_at: datetime
@@ -1086,12 +1122,36 @@ class MacroApply(TypedDict, total=False):
     ticket_id: Required[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MacroAttachment(Record):
+    """The macro attachment."""
+
+    content_type: str
+    id: str
+    name: str
+    size: int
+    """Bytes."""
+    url: str
+    """URL of the file, for API keys that may read messages."""
+
+
+class MacroAttachmentInput(TypedDict, total=False):
+    """The members of a macro attachment input."""
+
+    content: Required[str]
+    """Base64. All files together may have 10 MiB."""
+    content_type: str
+    name: Required[str]
+
+
 class MacroCreate(TypedDict, total=False):
     """A saved reply, with a note and changes of the ticket that are made when it is sent."""
 
     add_tags: Sequence[str] | None
     assignee: str | None
     """The id of a member; me: the member who applies the macro; none: unassign; null: unchanged."""
+    attachments: Sequence[MacroAttachmentInput] | None
+    """Files of the reply. Later ones are added and deleted by themselves."""
     name: Required[str]
     """Unique, regardless of case."""
     note: str | None
@@ -1104,9 +1164,19 @@ class MacroCreate(TypedDict, total=False):
     text: str | None
     """Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
     `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-    `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+    `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+    `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a
     fallback.
     """
+
+
+class MacroFile(TypedDict, total=False):
+    """A file of a macro."""
+
+    content: Required[str]
+    """Base64. The files of a macro may have 10 MiB together."""
+    content_type: str
+    name: Required[str]
 
 
 class MacroUpdate(TypedDict, total=False):
@@ -1127,7 +1197,8 @@ class MacroUpdate(TypedDict, total=False):
     text: str | None
     """Text of the reply, with variables: `{{customer.name}}`, `{{customer.first_name}}`,
     `{{customer.email}}`, `{{ticket.number}}`, `{{ticket.subject}}`, `{{agent.name}}`,
-    `{{agent.first_name}}`, `{{organization.name}}`. `{{customer.first_name|there}}` has a
+    `{{agent.first_name}}`, `{{organization.name}}`, `{{ride.number}}`, `{{ride.vehicle}}`,
+    `{{ride.start}}`, `{{ride.end}}`, `{{ride.price}}`. `{{customer.first_name|there}}` has a
     fallback.
     """
 
@@ -1154,9 +1225,13 @@ class Message(Record):
     authentication: MessageAuthentication | None
     """Whether an inbound mail proves its sender; null for other messages."""
     author: MessageAuthor
+    bcc: list[str]
+    """Blind copies of this reply by mail. No header names them, and they get no copies of later
+    replies.
+    """
     cc: list[str]
-    """Copies of a reply by mail. Set it to add participants that only unproven mail has named;
-    they get copies of all later replies.
+    """Copies of a reply by mail. Set it to add addresses to those that get copies already; they
+    get copies of all later replies. At most 20 altogether.
     """
     channel: str
     conversation_id: str | None
@@ -1172,10 +1247,14 @@ class Message(Record):
     external_id: str | None
     """The channel's id of the message: a Message-ID, a MessageSid."""
     html: str | None
-    """Sanitized. If text is empty, it is derived from the HTML."""
+    """Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail without it,
+    the rendered text.
+    """
     id: str
     kind: MessageKind
-    """A reply is sent to the customer; a note never is."""
+    """A reply is sent to the customer; a note never is. A forward is a mail between the
+    organization and somebody to whom a member forwarded messages; it cannot be created here.
+    """
     metadata: dict[str, str]
     """Data of the channel besides the text, such as the payload of a button."""
     object: Literal["message"]
@@ -1201,6 +1280,10 @@ class Message(Record):
     stripped_text: str | None
     """The text without quoted mail, if that differs."""
     text: str | None
+    """A reply by mail without html is Markdown: the mail has the text and its HTML, and
+    ![name](attachment:map.png) shows the picture of that name among its attachments. HTML in
+    it is shown as text. Other channels send it as it is.
+    """
     ticket: Ticket | None
     """Present when expanded."""
     ticket_id: str
@@ -1275,9 +1358,13 @@ class MessageCreate(TypedDict, total=False):
     """A message of a ticket."""
 
     attachments: Sequence[MessageAttachmentInput] | None
+    bcc: Sequence[str] | None
+    """Blind copies of this reply by mail. No header names them, and they get no copies of later
+    replies.
+    """
     cc: Sequence[str] | None
-    """Copies of a reply by mail. Set it to add participants that only unproven mail has named;
-    they get copies of all later replies.
+    """Copies of a reply by mail. Set it to add addresses to those that get copies already; they
+    get copies of all later replies. At most 20 altogether.
     """
     conversation_id: str | None
     """The conversation of a reply; defaults to the one in which the customer wrote last. null
@@ -1286,9 +1373,13 @@ class MessageCreate(TypedDict, total=False):
     force: bool
     """For a reply with seen_message_id: send it despite newer replies."""
     html: str | None
-    """Sanitized. If text is empty, it is derived from the HTML."""
+    """Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail without it,
+    the rendered text.
+    """
     kind: Required[MessageKind]
-    """A reply is sent to the customer; a note never is."""
+    """A reply is sent to the customer; a note never is. A forward is a mail between the
+    organization and somebody to whom a member forwarded messages; it cannot be created here.
+    """
     seen_message_id: str | None
     """For a reply: the newest message of the ticket that its author has seen. If a member or
     another API key has replied since, the reply is refused with crossed_reply.
@@ -1299,6 +1390,10 @@ class MessageCreate(TypedDict, total=False):
     sent and its delivery is failed, unless it has no seen_message_id or force is set.
     """
     text: Required[str | None]
+    """A reply by mail without html is Markdown: the mail has the text and its HTML, and
+    ![name](attachment:map.png) shows the picture of that name among its attachments. HTML in
+    it is shown as text. Other channels send it as it is.
+    """
     to: str | None
     """Recipient of a reply by mail. Set it to accept the address requested by recipient_changed
     of an earlier message, for all later replies.
@@ -1324,6 +1419,28 @@ class MessageRecipientChanged(Record):
     reason: str
     """In plain words."""
     to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice(Record):
+    """A notice to a member about a ticket, as the dashboard shows it."""
+
+    created_at: datetime
+    id: str
+    kind: NoticeKind
+    """assigned: somebody else assigned the ticket to them. mentioned: a note mentions them.
+    answered: the customer of a ticket that they follow has written. sla_warning: an SLA
+    target of their ticket is due soon. delivery_failed: a message of theirs, or in their
+    ticket, was not delivered.
+    """
+    member_id: str
+    message_id: str | None
+    """The message that caused it; null: none, or it is gone."""
+    object: Literal["notice"]
+    read_at: datetime | None
+    """null: unread."""
+    ticket_id: str
+    ticket_number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1520,9 +1637,9 @@ class TicketChange(Record):
     at: datetime
     changes: dict[str, EventChange]
     """By field, as in the event ticket.updated: among others subject, status, snoozed_until,
-    priority, assignee, tags, external_id, metadata, merged_into_id, merged_ticket_id and
-    split_ticket_id. A breach of an SLA target is by its metric. Values that were erased are
-    null.
+    priority, assignee, customer (its id, by a merge of customers), tags, external_id,
+    metadata, merged_into_id, merged_ticket_id and split_ticket_id. A breach of an SLA target
+    is by its metric. Values that were erased are null.
     """
     number: int
     """In the order of the ticket's changes, from 1; its creation has 0."""

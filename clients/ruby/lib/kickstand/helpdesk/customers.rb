@@ -19,7 +19,9 @@ module Kickstand
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [String] :q Prefix of the name.
+      # @option filters [String] :q Words, each a part of the name, an address, a number or the external id, without
+      #   regard to case and accents; phone numbers in any form. Finds at most 500 customers, beside those whose name
+      #   begins with the text. New customers are found within a second.
       # @option filters [Array<String>] :email Any of the customer's addresses, case-insensitive.
       # @option filters [Array<String>] :phone Any of the customer's numbers, as E.164; the + is written %2B.
       # @option filters [Array<String>] :external_id Only records with one of these.
@@ -75,7 +77,7 @@ module Kickstand
 
       # Read a customer.
       #
-      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      # The id of a merged customer returns the one that it is merged into.
       #
       # Permission: customers.read.
       #
@@ -109,8 +111,8 @@ module Kickstand
 
       # Delete a customer.
       #
-      # Removes personal data from the record and everything that identifies the customer. Tickets stay, with a customer
-      # without a name, until they are deleted.
+      # Removes personal data from the record and everything that identifies the customer, also from the customers
+      # merged into it. Tickets stay, with a customer without a name, until they are deleted.
       #
       # Permission: customers.delete.
       #
@@ -119,6 +121,41 @@ module Kickstand
       # @return [nil]
       def delete(id, request_options: {})
         call("DELETE", "/customers/#{segment(id)}", options: request_options)
+      end
+
+      # Merge a customer into another.
+      #
+      # Moves the customer's addresses, identities, tickets, messages and orders, and all later ones, to the surviving
+      # customer, which is returned. Fields that the survivor has stay; empty ones are filled. Until the merge is
+      # undone, reading the customer returns the survivor, and changing it is refused. It emits customer.updated of
+      # both, with merged_into_id and merged_customer_id, and ticket.updated of each ticket. A customer with more than
+      # 1,000 tickets can only be the survivor. A key without the permission customers.read gets only id and object of
+      # the record.
+      #
+      # Permission: customers.update.
+      #
+      # @param id [String] Id of a record of the list customers.
+      # @param into [String] The surviving customer.
+      # @param request_options [RequestOptions, Hash]
+      # @return [Customer]
+      def merge(id, into:, request_options: {})
+        body = { into: }
+        call("POST", "/customers/#{segment(id)}/merge", Customer, body:, options: request_options)
+      end
+
+      # Undo a merge of customers.
+      #
+      # Moves back what the customer had, and returns the customer. Tickets that the survivor got since stay there; the
+      # next message from one of the customer's addresses is the customer's. A key without the permission customers.read
+      # gets only id and object of the record.
+      #
+      # Permission: customers.update.
+      #
+      # @param id [String] Id of a record of the list customers.
+      # @param request_options [RequestOptions, Hash]
+      # @return [Customer]
+      def unmerge(id, request_options: {})
+        call("POST", "/customers/#{segment(id)}/unmerge", Customer, options: request_options)
       end
 
       private

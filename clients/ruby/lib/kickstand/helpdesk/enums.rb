@@ -197,6 +197,14 @@ module Kickstand
   end
 
   # The values that this version knows; a newer server may have others.
+  module FollowerSort
+    FOLLOWED_AT = "followed_at"
+    FOLLOWED_AT_DESCENDING = "-followed_at"
+
+    VALUES = [FOLLOWED_AT, FOLLOWED_AT_DESCENDING].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
   module InboundEventState
     ACCEPTED = "accepted"
     PROCESSED = "processed"
@@ -264,8 +272,20 @@ module Kickstand
   module MessageKind
     REPLY = "reply"
     NOTE = "note"
+    FORWARD = "forward"
 
-    VALUES = [REPLY, NOTE].freeze
+    VALUES = [REPLY, NOTE, FORWARD].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module NoticeKind
+    ASSIGNED = "assigned"
+    MENTIONED = "mentioned"
+    ANSWERED = "answered"
+    SLA_WARNING = "sla_warning"
+    DELIVERY_FAILED = "delivery_failed"
+
+    VALUES = [ASSIGNED, MENTIONED, ANSWERED, SLA_WARNING, DELIVERY_FAILED].freeze
   end
 
   # The values that this version knows; a newer server may have others.

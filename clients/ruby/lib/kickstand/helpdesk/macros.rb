@@ -54,20 +54,23 @@ module Kickstand
       # @param add_tags [Array<String>, nil]
       # @param assignee [String, nil] The id of a member; me: the member who applies the macro; none: unassign; null:
       #   unchanged.
+      # @param attachments [Array<Attachment, Hash>, nil] Files of the reply. Later ones are added and deleted by
+      #   themselves.
       # @param note [String, nil] Text of an internal note, with the same variables.
       # @param priority [String, nil] New priority; null: unchanged. One of {TicketPriority}.
       # @param remove_tags [Array<String>, nil]
       # @param status [String, nil] New status of the ticket; null: unchanged. One of {TicketStatus}.
       # @param text [String, nil] Text of the reply, with variables: `\{\{customer.name}}`, `\{\{customer.first_name}}`,
       #   `\{\{customer.email}}`, `\{\{ticket.number}}`, `\{\{ticket.subject}}`, `\{\{agent.name}}`,
-      #   `\{\{agent.first_name}}`, `\{\{organization.name}}`. `\{\{customer.first_name|there}}` has a fallback.
+      #   `\{\{agent.first_name}}`, `\{\{organization.name}}`, `\{\{ride.number}}`, `\{\{ride.vehicle}}`,
+      #   `\{\{ride.start}}`, `\{\{ride.end}}`, `\{\{ride.price}}`. `\{\{customer.first_name|there}}` has a fallback.
       # @param request_options [RequestOptions, Hash]
       # @return [Macro]
       def create(
-        name:, add_tags: OMIT, assignee: OMIT, note: OMIT, priority: OMIT, remove_tags: OMIT, status: OMIT, text: OMIT,
-        request_options: {}
+        name:, add_tags: OMIT, assignee: OMIT, attachments: OMIT, note: OMIT, priority: OMIT, remove_tags: OMIT,
+        status: OMIT, text: OMIT, request_options: {}
       )
-        body = { name:, add_tags:, assignee:, note:, priority:, remove_tags:, status:, text: }
+        body = { name:, add_tags:, assignee:, attachments:, note:, priority:, remove_tags:, status:, text: }
         call("POST", "/macros", Macro, body:, options: request_options)
       end
 
@@ -102,7 +105,8 @@ module Kickstand
       # @param status [String, nil] New status of the ticket; null: unchanged. One of {TicketStatus}.
       # @param text [String, nil] Text of the reply, with variables: `\{\{customer.name}}`, `\{\{customer.first_name}}`,
       #   `\{\{customer.email}}`, `\{\{ticket.number}}`, `\{\{ticket.subject}}`, `\{\{agent.name}}`,
-      #   `\{\{agent.first_name}}`, `\{\{organization.name}}`. `\{\{customer.first_name|there}}` has a fallback.
+      #   `\{\{agent.first_name}}`, `\{\{organization.name}}`, `\{\{ride.number}}`, `\{\{ride.vehicle}}`,
+      #   `\{\{ride.start}}`, `\{\{ride.end}}`, `\{\{ride.price}}`. `\{\{customer.first_name|there}}` has a fallback.
       # @param request_options [RequestOptions, Hash]
       # @return [Macro]
       def update(
@@ -145,6 +149,38 @@ module Kickstand
       def apply(id, ticket_id:, agent_id: OMIT, conversation_id: OMIT, preview: OMIT, request_options: {})
         body = { ticket_id:, agent_id:, conversation_id:, preview: }
         call("POST", "/macros/#{segment(id)}/apply", MacroApplication, body:, options: request_options)
+      end
+
+      # Add a file to a macro.
+      #
+      # It is sent with the reply. A macro has at most 10 files. A key without the permission settings.read gets only id
+      # and object of the record.
+      #
+      # Permission: settings.update.
+      #
+      # @param id [String] Id of a record of the list macros.
+      # @param content [String] Base64. The files of a macro may have 10 MiB together. In base64.
+      # @param name [String]
+      # @param content_type [String]
+      # @param request_options [RequestOptions, Hash]
+      # @return [Macro]
+      def add_attachment(id, content:, name:, content_type: OMIT, request_options: {})
+        body = { content:, name:, content_type: }
+        call("POST", "/macros/#{segment(id)}/attachments", Macro, body:, options: request_options)
+      end
+
+      # Delete a file of a macro.
+      #
+      # Messages that were sent with it have it still.
+      #
+      # Permission: settings.update.
+      #
+      # @param id [String] Id of a record of the list macros.
+      # @param attachment_id [String] Id of a record of the list attachments.
+      # @param request_options [RequestOptions, Hash]
+      # @return [nil]
+      def delete_attachment(id, attachment_id, request_options: {})
+        call("DELETE", "/macros/#{segment(id)}/attachments/#{segment(attachment_id)}", options: request_options)
       end
 
       private

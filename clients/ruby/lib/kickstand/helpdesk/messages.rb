@@ -9,8 +9,8 @@ module Kickstand
     class Messages < Resource
       # Get an attachment.
       #
-      # Content, name and type are set by the sender. Types that a browser would execute are returned as
-      # application/octet-stream.
+      # Of a message, or of a macro. Content, name and type are set by the sender. Types that a browser would execute
+      # are returned as application/octet-stream.
       #
       # Permission: messages.read.
       #
@@ -156,15 +156,22 @@ module Kickstand
       # Permission: messages.create.
       #
       # @param id [String] Id of a record of the list tickets.
-      # @param kind [String] A reply is sent to the customer; a note never is. One of {MessageKind}.
-      # @param text [String, nil]
+      # @param kind [String] A reply is sent to the customer; a note never is. A forward is a mail between the
+      #   organization and somebody to whom a member forwarded messages; it cannot be created here. One of
+      #   {MessageKind}.
+      # @param text [String, nil] A reply by mail without html is Markdown: the mail has the text and its HTML, and
+      #   ![name](attachment:map.png) shows the picture of that name among its attachments. HTML in it is shown as text.
+      #   Other channels send it as it is.
       # @param attachments [Array<Attachment, Hash>, nil]
-      # @param cc [Array<String>, nil] Copies of a reply by mail. Set it to add participants that only unproven mail has
-      #   named; they get copies of all later replies.
+      # @param bcc [Array<String>, nil] Blind copies of this reply by mail. No header names them, and they get no copies
+      #   of later replies.
+      # @param cc [Array<String>, nil] Copies of a reply by mail. Set it to add addresses to those that get copies
+      #   already; they get copies of all later replies. At most 20 altogether.
       # @param conversation_id [String, nil] The conversation of a reply; defaults to the one in which the customer
       #   wrote last. null for a note on the ticket.
       # @param force [Boolean] For a reply with seen_message_id: send it despite newer replies.
-      # @param html [String, nil] Sanitized. If text is empty, it is derived from the HTML.
+      # @param html [String, nil] Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail without
+      #   it, the rendered text.
       # @param seen_message_id [String, nil] For a reply: the newest message of the ticket that its author has seen. If
       #   a member or another API key has replied since, the reply is refused with crossed_reply.
       # @param send_at [Time, String, nil] When a reply leaves, at most a year ahead. Until then its delivery is
@@ -175,10 +182,12 @@ module Kickstand
       # @param request_options [RequestOptions, Hash]
       # @return [Message]
       def create(
-        id, kind:, text:, attachments: OMIT, cc: OMIT, conversation_id: OMIT, force: OMIT, html: OMIT,
+        id, kind:, text:, attachments: OMIT, bcc: OMIT, cc: OMIT, conversation_id: OMIT, force: OMIT, html: OMIT,
         seen_message_id: OMIT, send_at: OMIT, to: OMIT, request_options: {}
       )
-        body = { kind:, text:, attachments:, cc:, conversation_id:, force:, html:, seen_message_id:, send_at:, to: }
+        body = {
+          kind:, text:, attachments:, bcc:, cc:, conversation_id:, force:, html:, seen_message_id:, send_at:, to:
+        }
         call("POST", "/tickets/#{segment(id)}/messages", Message, body:, options: request_options)
       end
 

@@ -318,6 +318,9 @@ module Kickstand
     member :created_at, Type::TIME
     # @return [String]
     member :customer_id
+    # @return [Boolean] It is with somebody to whom messages of the ticket were forwarded, not with the customer. A
+    #   reply must name it in conversation_id.
+    member :forwarded
     # @return [String]
     member :id
     # @return [String]
@@ -782,6 +785,22 @@ module Kickstand
     member :ticket, Type.record(:EventTicket)
   end
 
+  # A member who follows a ticket, and so has notices of its customer's messages.
+  class Follower < Record
+    # @return [String, nil]
+    member :email
+    # @return [Time]
+    member :followed_at, Type::TIME
+    # @return [String]
+    member :member_id
+    # @return [String, nil]
+    member :name
+    # @return [String]
+    member :object
+    # @return [String]
+    member :ticket_id
+  end
+
   # A verified request of a channel's provider and its result. Stored for 30 days, unless the operator has set another
   # retention.
   class InboundEvent < Record
@@ -838,6 +857,8 @@ module Kickstand
     member :add_tags
     # @return [String, nil] The id of a member; me: the member who applies the macro; none: unassign; null: unchanged.
     member :assignee
+    # @return [Array<MacroAttachment>] Files of the reply. Later ones are added and deleted by themselves.
+    member :attachments, Type.list(Type.record(:MacroAttachment))
     # @return [Time]
     member :created_at, Type::TIME
     # @return [String]
@@ -856,7 +877,8 @@ module Kickstand
     member :status
     # @return [String, nil] Text of the reply, with variables: `\{\{customer.name}}`, `\{\{customer.first_name}}`,
     #   `\{\{customer.email}}`, `\{\{ticket.number}}`, `\{\{ticket.subject}}`, `\{\{agent.name}}`,
-    #   `\{\{agent.first_name}}`, `\{\{organization.name}}`. `\{\{customer.first_name|there}}` has a fallback.
+    #   `\{\{agent.first_name}}`, `\{\{organization.name}}`, `\{\{ride.number}}`, `\{\{ride.vehicle}}`,
+    #   `\{\{ride.start}}`, `\{\{ride.end}}`, `\{\{ride.price}}`. `\{\{customer.first_name|there}}` has a fallback.
     member :text
     # @return [Time]
     member :updated_at, Type::TIME
@@ -892,6 +914,19 @@ module Kickstand
     member :ticket_id
   end
 
+  class MacroAttachment < Record
+    # @return [String]
+    member :content_type
+    # @return [String]
+    member :id
+    # @return [String]
+    member :name
+    # @return [Integer] Bytes.
+    member :size
+    # @return [String] URL of the file, for API keys that may read messages.
+    member :url
+  end
+
   # A user of the organization, to whom tickets can be assigned.
   class Member < Record
     # @return [Time]
@@ -918,8 +953,11 @@ module Kickstand
     member :authentication, Type.record(:MessageAuthentication)
     # @return [MessageAuthor]
     member :author, Type.record(:MessageAuthor)
-    # @return [Array<String>] Copies of a reply by mail. Set it to add participants that only unproven mail has named;
-    #   they get copies of all later replies.
+    # @return [Array<String>] Blind copies of this reply by mail. No header names them, and they get no copies of later
+    #   replies.
+    member :bcc
+    # @return [Array<String>] Copies of a reply by mail. Set it to add addresses to those that get copies already; they
+    #   get copies of all later replies. At most 20 altogether.
     member :cc
     # @return [String]
     member :channel
@@ -936,11 +974,13 @@ module Kickstand
     member :direction
     # @return [String, nil] The channel's id of the message: a Message-ID, a MessageSid.
     member :external_id
-    # @return [String, nil] Sanitized. If text is empty, it is derived from the HTML.
+    # @return [String, nil] Sanitized. If text is empty, it is derived from the HTML. Of a reply by mail without it, the
+    #   rendered text.
     member :html
     # @return [String]
     member :id
-    # @return [String] A reply is sent to the customer; a note never is. One of {MessageKind}.
+    # @return [String] A reply is sent to the customer; a note never is. A forward is a mail between the organization
+    #   and somebody to whom a member forwarded messages; it cannot be created here. One of {MessageKind}.
     member :kind
     # @return [Hash{String => String}] Data of the channel besides the text, such as the payload of a button.
     member :metadata
@@ -964,7 +1004,9 @@ module Kickstand
     member :sent_at, Type::TIME
     # @return [String, nil] The text without quoted mail, if that differs.
     member :stripped_text
-    # @return [String, nil]
+    # @return [String, nil] A reply by mail without html is Markdown: the mail has the text and its HTML, and
+    #   ![name](attachment:map.png) shows the picture of that name among its attachments. HTML in it is shown as text.
+    #   Other channels send it as it is.
     member :text
     # @return [Ticket, nil] Present when expanded.
     member :ticket, Type.record(:Ticket)
@@ -1036,6 +1078,30 @@ module Kickstand
     member :reason
     # @return [String]
     member :to
+  end
+
+  # A notice to a member about a ticket, as the dashboard shows it.
+  class Notice < Record
+    # @return [Time]
+    member :created_at, Type::TIME
+    # @return [String]
+    member :id
+    # @return [String] assigned: somebody else assigned the ticket to them. mentioned: a note mentions them. answered:
+    #   the customer of a ticket that they follow has written. sla_warning: an SLA target of their ticket is due soon.
+    #   delivery_failed: a message of theirs, or in their ticket, was not delivered. One of {NoticeKind}.
+    member :kind
+    # @return [String]
+    member :member_id
+    # @return [String, nil] The message that caused it; null: none, or it is gone.
+    member :message_id
+    # @return [String]
+    member :object
+    # @return [Time, nil] null: unread.
+    member :read_at, Type::TIME
+    # @return [String]
+    member :ticket_id
+    # @return [Integer]
+    member :ticket_number
   end
 
   class OpeningHours < Record
@@ -1202,8 +1268,9 @@ module Kickstand
     # @return [Time]
     member :at, Type::TIME
     # @return [Hash{String => EventChange}] By field, as in the event ticket.updated: among others subject, status,
-    #   snoozed_until, priority, assignee, tags, external_id, metadata, merged_into_id, merged_ticket_id and
-    #   split_ticket_id. A breach of an SLA target is by its metric. Values that were erased are null.
+    #   snoozed_until, priority, assignee, customer (its id, by a merge of customers), tags, external_id, metadata,
+    #   merged_into_id, merged_ticket_id and split_ticket_id. A breach of an SLA target is by its metric. Values that
+    #   were erased are null.
     member :changes, Type.map(Type.record(:EventChange))
     # @return [Integer] In the order of the ticket's changes, from 1; its creation has 0.
     member :number
