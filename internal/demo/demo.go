@@ -79,7 +79,7 @@ func Tickets(c Company, now time.Time, n int) []desk.ImportedTicket {
 	list := make([]desk.ImportedTicket, 0, n)
 	var order []int
 	for i := range n {
-		w.recent = i < n/8
+		w.recent = i < n/20
 		if len(order) == 0 {
 			order = w.rng.Perm(len(stories))
 		}
@@ -131,28 +131,27 @@ func (w *writer) ticket(s *story) desk.ImportedTicket {
 	return t
 }
 
-// course returns how many lines of a story have been written. Of those that began in the last days,
-// many wait for an agent or for the customer.
+// course returns how many lines of a story have been written. Many of the newest wait for an agent or
+// for the customer, and some older ones still do.
 func (w *writer) course(s *story, began time.Time) int {
-	if age := w.now.Sub(began); age < 5*24*time.Hour {
-		switch n := w.rng.IntN(10); {
-		case n < 4:
-			return 1
-		case n < 6:
-			return min(2, len(s.lines))
-		}
+	age, n := w.now.Sub(began), w.rng.IntN(100)
+	switch {
+	case age < 3*24*time.Hour && n < 45, age < 14*24*time.Hour && n < 6:
+		return 1
+	case age < 3*24*time.Hour && n < 65, age < 21*24*time.Hour && n < 15, n < 2:
+		return min(2, len(s.lines))
 	}
 	return len(s.lines)
 }
 
-// end sets the status of a ticket by its last message; told is whether its story is over.
-func (w *writer) end(t *desk.ImportedTicket, told bool) {
+// end sets the status of a ticket by its last message; over reports that its story is.
+func (w *writer) end(t *desk.ImportedTicket, over bool) {
 	last := t.Messages[len(t.Messages)-1]
 	age := w.now.Sub(last.At)
 	switch {
-	case told && age > 6*24*time.Hour:
+	case over && age > 6*24*time.Hour:
 		t.Status = desk.StatusClosed
-	case told && (last.Agent || len(t.Messages) > 1) && age > 12*time.Hour:
+	case over && (last.Agent || len(t.Messages) > 1) && age > 12*time.Hour:
 		t.Status = desk.StatusResolved
 	case last.Agent && !last.Note:
 		t.Status = desk.StatusPending
