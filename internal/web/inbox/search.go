@@ -53,7 +53,7 @@ func (p *pages) search(w http.ResponseWriter, r *web.Request) error {
 		}
 		b.Wrong += ignoredFilters(faults)
 	}
-	page := web.Page{Title: "Search", At: "/inbox", Body: b}
+	page := web.Page{Title: "Search", At: "/inbox", Sheets: []string{"inbox.css", "lists.css"}, Body: b}
 	if b.Search != "" {
 		page.Title = "Search: " + b.Search
 	}

@@ -80,7 +80,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	pg := page(r, auditPath, "Audit log", &body)
-	pg.Fields, pg.Class = fs, "lists"
+	pg.Fields, pg.Class, pg.Sheets = fs, "lists", []string{"records.css"}
 	if len(fs.Wrong()) > 0 {
 		pg.Status = http.StatusUnprocessableEntity
 		body.Empty = web.Empty{Text: "Enter valid dates to see entries."}
