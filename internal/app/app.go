@@ -30,6 +30,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/call"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/api"
 	"github.com/kickstand-dev/kickstand/internal/channel/chat"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/meta"
@@ -182,6 +183,7 @@ type App struct {
 	newLimiter func(name string, limit int, window time.Duration) account.Limiter
 
 	queue      *queue.Queue
+	outbound   *outbound.Service
 	events     event.Log
 	files      blob.Store // of blobs, not measured
 	blobs      blob.Store
@@ -460,6 +462,7 @@ func (a *App) openChannels() (in incoming, err error) {
 		email.NewDelivery(in.letters),
 		meta.NewBusiness(meta.Config{APIURL: businessAPI.String()}), meta.NewMessenger(meta.Config{APIURL: socialAPI.String()}),
 		chat.New(chat.Config{APIURL: chatAPI.String(), MediaHosts: []string{chatAPI.Host}}),
+		api.New(),
 		market,
 		payments.New(), payments.NewConnect(),
 		storefront.New(storefront.Config{APIURL: strings.TrimRight(c.APIURLs["storefront"], "/")}), storefront.NewPrivacy(),
@@ -560,6 +563,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 	})
 	sender.RegisterWorkers(a.queue, a.Desk)
 	a.sender = sender
+	a.outbound = sender
 	a.Webhooks = webhook.Open(webhook.Config{
 		DB: a.DB, Queue: a.queue, Events: &a.events, Box: a.box, AllowPrivate: c.AllowPrivateReceivers,
 		Transport:      a.metrics.WebhookTransport(netguard.NewTransport(netguard.Guard{AllowPrivate: c.AllowPrivateReceivers})),

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
+	"github.com/kickstand-dev/kickstand/internal/rest/visitorapi"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/telemetry"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -76,6 +77,10 @@ func (a *App) newHandler() (http.Handler, error) {
 	mux.Handle(gbfs.SandboxPath, telemetry.Routed("gbfs", gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log)))
 	tools := a.openTools(deskAPI, fleetAPI, sandboxAPI)
 	mux.Handle(mcp.Path, telemetry.Routed("mcp", sameOrigin.Handler(tools)))
+	mux.Handle(visitorapi.Base+"/", visitorapi.New(visitorapi.Config{
+		DB: a.DB, Connections: a.Connections, Desk: a.Desk, Inbound: a.Inbound, Live: a.live, BaseURL: a.BaseURL,
+		Limiter: a.rateLimiter("visitor"), TrustedProxies: a.config.TrustedProxies, Logger: a.log,
+	}))
 	endpoints := a.endpoints(live, sandbox)
 	if a.mailbox != nil {
 		h := a.mailbox.Handler()
@@ -159,6 +164,7 @@ func (a *App) endpoints(live, sandbox fleetBase) []web.Endpoint {
 		{Path: fleetDocs, Link: true, Description: "reference of the fleet's REST API"},
 		{Path: sandbox.String(), Description: "REST API of the fleet's sandbox, for API keys"},
 		{Path: sandboxDocs, Link: true, Description: "reference of the sandbox's REST API"},
+		{Path: visitorapi.Base, Description: "API of visitors, for tokens that an app signs"},
 		{Path: mcp.Path, Description: "tools for assistants (MCP), for API keys"},
 		{Path: gbfs.Path + "manifest.json", Link: true, Description: "the fleet's public feed (GBFS 3.0)"},
 		{Path: gbfs.SandboxPath + "manifest.json", Link: true, Description: "the sandbox's"},

@@ -1,13 +1,17 @@
 package app
 
 import (
+	"context"
+
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/remoteimage"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
+	"github.com/kickstand-dev/kickstand/internal/rest/visitorapi"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/channels"
@@ -33,7 +37,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 	a.site = site
 	inbox.Register(site, inbox.Config{
 		DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Connections: a.Connections, Shop: a.Shop, Calls: a.Calls, Live: a.live, Pictures: a.pictures, Keys: a.Keys,
-		Fleet: a.Fleet.Service, FleetDB: a.Fleet.DB, Search: a.search(),
+		Fleet: a.Fleet.Service, FleetDB: a.Fleet.DB, Search: a.search(), AgentTyping: a.reportAgentTyping,
 	})
 	reports.Register(site, reports.Config{Accounts: a.Accounts, Desk: a.Desk})
 	const log = "/settings/audit-log"
@@ -57,6 +61,19 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 		})
 	}
 	return site
+}
+
+// reportAgentTyping reports to the app or the visitor of a ticket's conversation that a member writes.
+// It is best effort.
+func (a *App) reportAgentTyping(ctx context.Context, t *desk.Ticket, name string) {
+	c, ok, err := a.Desk.LastAppThread(ctx, a.DB, t)
+	if err != nil || !ok {
+		return
+	}
+	a.live.Publish(t.OrganizationID, visitorapi.AgentTopic(c.ID))
+	if err := a.outbound.ReportTyping(ctx, &c, name); err != nil {
+		a.log.DebugContext(ctx, "a report of typing failed", "connection", c.ConnectionID, "error", err)
+	}
 }
 
 // publishLiveUpdates notifies the open pages of tickets and customers in events.

@@ -53,7 +53,7 @@ func runnableReference(baseURL string, sandbox fleetBase) string {
 func (a *App) openDeskAPI(live, sandbox fleetBase) (*rest.API, error) {
 	c, err := describeDesk(&deskapi.API{
 		DB: a.DB, BaseURL: a.BaseURL, Desk: a.Desk, Webhooks: a.Webhooks, Connections: a.Connections,
-		Inbound: a.Inbound, Accounts: a.Accounts, Keys: a.Keys, Search: a.search(), Audit: a.Audit,
+		Inbound: a.Inbound, Accounts: a.Accounts, Keys: a.Keys, Search: a.search(), Audit: a.Audit, Live: a.live,
 	})
 	if err != nil {
 		return nil, err

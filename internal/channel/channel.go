@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // Request is an inbound HTTP request with its whole body.
@@ -83,6 +85,10 @@ type Info struct {
 	// AcceptWhenDisabled marks channels that carry legally required requests. They are accepted
 	// for disabled connections, and for removed ones routed to the last owner of the address.
 	AcceptWhenDisabled bool
+
+	// OwnName marks a channel whose addresses are names that each organization chooses for
+	// itself. There is nothing to prove, and the endpoint's URL names the connection.
+	OwnName bool
 }
 
 // ErrUnreadable marks a verified request or part that the adapter cannot parse. The core stores
@@ -163,6 +169,13 @@ type SecretChecker interface {
 	// CheckSecret returns the reason why secret can never verify a request, as the rest of a
 	// sentence that does not repeat the secret. The core generates a secret only if one passes.
 	CheckSecret(secret string) error
+}
+
+// ConnectionChecker is implemented by channels if values of a connection have a required form.
+type ConnectionChecker interface {
+	// CheckConnection adds issues of new credentials and settings, at paths such as
+	// credentials.webhook_url. Issues do not repeat a secret. Unchanged values are nil maps.
+	CheckConnection(v *problem.Validation, credentials, settings map[string]string)
 }
 
 // SecretResolver is implemented by channels that verify requests with keys other than a

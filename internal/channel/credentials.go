@@ -164,7 +164,7 @@ func (c Credentials) Format(f fmt.State, _ rune) {
 // MarshalJSON implements [json.Marshaler].
 func (c Credentials) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, "%q", fmt.Sprint(c)), nil }
 
-// NewRequest returns a call of the API. path begins with a slash and may have a query.
+// NewRequest returns a call of the API. path is empty, or begins with a slash and may have a query.
 func (c Credentials) NewRequest(method, path string, header http.Header, body []byte) APIRequest {
 	return APIRequest{Method: method, URL: c.base + path, Header: header, Body: body, base: c.base, public: c.chosen}
 }
@@ -213,7 +213,7 @@ func (c *APIRequest) Public() bool { return c.public }
 // HTTPRequest returns the call as an HTTP request. It fails if the URL is outside the set's base
 // URL. Errors contain neither address nor credentials.
 func (c *APIRequest) HTTPRequest(ctx context.Context) (*http.Request, error) {
-	if !c.bare && (c.base == "" || !strings.HasPrefix(c.URL, c.base+"/")) {
+	if !c.bare && (c.base == "" || c.URL != c.base && !strings.HasPrefix(c.URL, c.base+"/")) {
 		return nil, errors.New("its address is not that of the credentials")
 	}
 	u, err := url.Parse(c.URL)

@@ -69,6 +69,10 @@ type OutgoingFile struct {
 	URL string
 }
 
+// ReplyID returns the external id of a reply on the channel api, whose far side has no ids of its
+// own. The ids of its users' messages have a slash.
+func ReplyID(messageID string) string { return "reply:" + messageID }
+
 // ErrTooLate is the cause of a refusal because the reply window has closed. A queued message
 // then fails.
 var ErrTooLate = errors.New("too late to send")
@@ -140,6 +144,28 @@ var ErrUnsearchable = errors.New("the provider does not allow searching for mess
 type IdempotentSender interface {
 	// IdempotencyWindow is how long after a call the provider recognizes a repetition.
 	IdempotencyWindow() time.Duration
+}
+
+// CallSigner is implemented by an [APISender] whose calls are signed with the connection's signing
+// secrets.
+type CallSigner interface {
+	// SignCall signs a call at a time, with each secret.
+	SignCall(c *APIRequest, secrets []string, at time.Time)
+}
+
+// TypingReporter is implemented by an [APISender] whose far side shows that an agent writes.
+type TypingReporter interface {
+	CallSigner
+	// TypingCall returns the call that reports it. Of m, the id, the thread and the time are set.
+	TypingCall(m *Outgoing, agent string, credentials Credentials) APIRequest
+}
+
+// PullSender is implemented by an [APISender] if customers can fetch messages from here.
+type PullSender interface {
+	// Pulls reports whether messages are fetched, so that no call is made with these credentials.
+	Pulls(credentials Credentials) bool
+	// ReadPulled returns the result of a message that can be fetched.
+	ReadPulled(m *Outgoing) SendResult
 }
 
 // Response is the provider's response to a [APIRequest].

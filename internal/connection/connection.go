@@ -170,6 +170,9 @@ func (s *Service) ConnectTx(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	checkMap(&v, "credentials", n.Credentials)
 	checkOwnKey(&v, n.Credentials, s.apis[n.Channel])
 	checkMap(&v, "settings", n.Settings)
+	if f, ok := a.(channel.ConnectionChecker); ok && v.Err() == nil {
+		f.CheckConnection(&v, n.Credentials, n.Settings)
+	}
 	for i, secret := range n.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, a)
 	}
@@ -217,8 +220,10 @@ func (s *Service) ConnectTx(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	if err := s.recordTx(ctx, tx, AuditConnected, &c, nil, nil); err != nil {
 		return Connection{}, nil, err
 	}
-	if err := s.proveNew(ctx, tx, &c, n.ByOperator); err != nil {
-		return Connection{}, nil, err
+	if !a.Info().OwnName {
+		if err := s.proveNew(ctx, tx, &c, n.ByOperator); err != nil {
+			return Connection{}, nil, err
+		}
 	}
 	return c, values, s.notifyObservers(ctx, tx, &c, false)
 }
@@ -286,7 +291,7 @@ func checkOwnKey(v *problem.Validation, credentials map[string]string, api chann
 			key = d.Name
 		}
 	}
-	if address != "" {
+	if address != "" && key != "" {
 		v.AddCode("required", "credentials."+key, "is required (%s) with %s, which is called with the connection's own key only", key, address)
 	}
 }
@@ -390,6 +395,9 @@ func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, id st
 		return Connection{}, err
 	}
 	checkOwnKey(&v, change.Credentials, s.apis[c.Channel])
+	if f, ok := s.adapters[c.Channel].(channel.ConnectionChecker); ok && v.Err() == nil {
+		f.CheckConnection(&v, change.Credentials, change.Settings)
+	}
 	for i, secret := range change.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, s.adapters[c.Channel])
 	}

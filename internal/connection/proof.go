@@ -302,10 +302,11 @@ func (s *Service) proveNew(ctx context.Context, tx *db.Tx, c *Connection, byOper
 // Endpoint returns the endpoint path and query of a connection. Until the address is proven, it
 // names the connection, so that competing claims do not matter.
 func (s *Service) Endpoint(c *Connection) string {
-	if path := s.Path(c.Channel); c.Proven() || path == "" {
+	path := s.Path(c.Channel)
+	if path == "" || c.Proven() && !s.adapters[c.Channel].Info().OwnName {
 		return path
 	}
-	return s.Path(c.Channel) + "?c=" + c.ID
+	return path + "?c=" + c.ID
 }
 
 // Counts holds the number of connections by proof.

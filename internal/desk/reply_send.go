@@ -42,8 +42,8 @@ type Reply struct {
 
 // ReplyTx writes an agent's message to the customer, in the caller's transaction, and
 // queues it on its conversation's channel with delivery state queued. For a merged
-// ticket it uses the survivor. In a conversation of [ChannelAPI] the message is
-// only stored and emitted, and its state is empty. The ticket's status stays. The
+// ticket it uses the survivor. In a conversation of [ChannelAPI] without a connection the
+// message is only stored and emitted, and its state is empty. The ticket's status stays. The
 // member's draft of a reply is deleted. A reply that leaves later is checked like one that leaves
 // at once, and again at its time; its delivery state is [DeliveryHeld] or [DeliveryScheduled]. Errors: NotFound; Invalid; TooLarge;
 // Conflict crossed_reply, see [CrossedReply]; Conflict invalid_transition if the
@@ -191,7 +191,7 @@ func (s *Service) newOutboundMessage(id string, now time.Time, t *Ticket, c *Con
 // written yet, nor t have its number. If it returns a problem it has changed
 // nothing. It sets the connection of a conversation without one.
 func (s *Service) enqueueSend(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation, e *unsavedMessage) error {
-	if c.Channel == ChannelAPI {
+	if c.Channel == ChannelAPI && c.ConnectionID == "" {
 		return nil
 	}
 	out := s.newOutgoing(t, c, &e.Message, tx.Now)
@@ -204,6 +204,9 @@ func (s *Service) enqueueSend(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 	e.Details, e.Delivery.State, e.Delivery.Error = r.details, channel.ReceiptQueued, r.warning
 	if out.MessageID != "" {
 		e.ExternalID, e.ids = out.MessageID, []string{out.MessageID}
+	}
+	if c.Channel == ChannelAPI {
+		e.ExternalID = channel.ReplyID(e.ID) // a receipt may arrive before the result of sending
 	}
 	recipient, id := "", any(nil)
 	var sign signature

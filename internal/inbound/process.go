@@ -210,6 +210,20 @@ func (s *Service) IngestMessageTx(ctx context.Context, tx *db.Tx, o channel.Sour
 	return r.TicketID, err
 }
 
+// AcceptTx passes an event that a client of ours sends, as an app does for its users, to the desk in
+// the caller's transaction. The files of a message must have been stored by [desk.Service.StoreFiles];
+// those behind links are downloaded afterwards.
+func (s *Service) AcceptTx(ctx context.Context, tx *db.Tx, o channel.Source, e channel.Event, files []blob.Ref) (desk.Result, error) {
+	w := &work{origin: o, files: files}
+	var err error
+	if e.Message != nil {
+		if w.fetches, err = s.fetchJobs(o, "", e.Message.Attachments); err != nil {
+			return desk.Result{}, err
+		}
+	}
+	return s.ingestMessage(ctx, tx, w, e)
+}
+
 func errNoHandler(what string) error { return fmt.Errorf("there is no handler for %s", what) }
 
 // parse parses the event and stores its files. It releases the memory of large ones before it

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -45,6 +46,7 @@ type Hub struct {
 	bursts map[string]burst                      // by organization, see PublishSoon
 	counts map[string]uint64                     // publications by organization
 	age    uint64                                // number of resets of counts
+	typing map[string]time.Time                  // by organization and topic, see ReportTyping
 	closed bool
 }
 
@@ -113,6 +115,7 @@ func (h *Hub) dispatch(organizationID string, topics []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.advanceMark(organizationID)
+	h.recordTyping(organizationID, topics)
 	for s := range h.subs[organizationID] {
 		s.add(topics)
 	}

@@ -11,7 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/queue"
@@ -46,7 +49,16 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 		// The credentials have changed since the message was written.
 		return a.postpone(ctx, "the connection is not usable: "+problemText(tooLate), disabledWait)
 	}
+	if p, ok := c.(channel.PullSender); ok && p.Pulls(credentials) {
+		if barred, err := a.isBlocked(ctx); barred || err != nil {
+			return err
+		}
+		return a.conclude(ctx, outcome{verdict: p.ReadPulled(&a.w.Outgoing)})
+	}
 	call := c.SendCall(&a.w.Outgoing, credentials)
+	if s, ok := c.(channel.CallSigner); ok {
+		s.SignCall(&call, a.connection.Secrets(a.w.Now), a.w.Now)
+	}
 	by := callRoute(call)
 	if !a.w.SubmittedAt.IsZero() && !a.submittedVia(by) {
 		return a.conclude(ctx, outcome{verdict: refusedVerdict(a.mayHaveArrived())})
@@ -200,6 +212,29 @@ func (s *Service) call(ctx context.Context, c channel.APIRequest, check func() e
 		return a, true, fmt.Errorf("the answer broke off: %w", err)
 	}
 	return a, true, nil
+}
+
+// typingTimeout bounds a report of typing, which nobody waits for.
+const typingTimeout = 3 * time.Second
+
+// ReportTyping reports to the far side of a conversation that an agent writes there, if the channel
+// has such reports. A report is neither stored nor repeated; the error is the reason why it failed.
+func (s *Service) ReportTyping(ctx context.Context, conversation *desk.Conversation, agent string) error {
+	c, err := s.connections.ByID(ctx, conversation.ConnectionID)
+	if err != nil || c == nil || !c.Enabled {
+		return err
+	}
+	reporter, ok := s.adapters[c.Channel].(channel.TypingReporter)
+	if !ok || c.Credentials().BaseURL() == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, typingTimeout)
+	defer cancel()
+	m := channel.Outgoing{ID: uuid.NewString(), TicketID: conversation.TicketID, ThreadKey: conversation.ThreadKey, Now: s.db.Now()}
+	call := reporter.TypingCall(&m, agent, c.Credentials())
+	reporter.SignCall(&call, c.Secrets(m.Now), m.Now)
+	_, _, err = s.call(ctx, call, nil)
+	return err
 }
 
 // problemText returns the text of a problem for people.

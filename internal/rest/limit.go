@@ -28,6 +28,9 @@ func bucketOf(ip netip.Addr) string {
 	return ip.String()
 }
 
+// AddressBucket returns the key under which requests of a client address are counted.
+func AddressBucket(ip netip.Addr) string { return bucketOf(ip) }
+
 // allowRequest counts a request in the key's window, and answers 429 if that is full.
 func (a *API) allowRequest(w http.ResponseWriter, r *Request) bool {
 	ctx := r.http.Context()

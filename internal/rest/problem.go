@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -37,6 +39,7 @@ var errorCodes = map[string]errorCode{
 	"missing_credentials":     {401, "No API key was sent", "Send the header Authorization: Bearer and an API key."},
 	"malformed_authorization": {401, "The Authorization header is malformed", "Send exactly one header of the form Authorization: Bearer and an API key."},
 	"invalid_api_key":         {401, "The API key is not valid", "The key is unknown, deleted or mistyped. Compare its last 8 characters with the list of keys in the dashboard."},
+	"invalid_visitor_token":   {401, "The visitor token is not valid", "It is missing, malformed, expired, signed with another secret, or of another channel. The app's server signs a new one; docs/channels/api.md describes the form."},
 	"wrong_environment":       {401, "The API key belongs to the other environment", "Keys that start with sk_live_ work at the production URL, keys with sk_test_ at the sandbox URL."},
 	"api_key_revoked":         {401, "The API key is revoked", "It was revoked and never works again. Create a new key."},
 	"api_key_expired":         {401, "The API key is expired", "It has expired. Create a new key."},
@@ -45,6 +48,7 @@ var errorCodes = map[string]errorCode{
 	"subaccount_out_of_scope":  {403, "The subaccount is outside of the API key's scope", "A key covers only the subaccounts in its scope, and a request only the one that it names."},
 	"quota_exceeded":           {403, "A quota is used up", "The field quota names it: storage or webhooks, with its limit and use. Delete what is not needed, or ask for a higher limit. A retry is refused as well."},
 	"ip_not_allowed":           {403, "The API key does not work from this address", "The key has a list of allowed addresses, and the request came from another."},
+	"origin_not_allowed":       {403, "Pages of this origin may not use the channel", "Add the origin to the channel's setting origins."},
 	"not_found":                {404, "There is no such record", "It does not exist, was deleted, or belongs to another organization."},
 	"route_not_found":          {404, "There is no such path", "Compare the path with the OpenAPI document."},
 	"method_not_allowed":       {405, "The path does not have this method", "The header Allow lists the supported methods."},
@@ -261,6 +265,26 @@ func storable(status int) bool {
 
 // document returns the body of a problem.
 func (a *API) document(f *apiError, requestID string) (status int, body []byte) {
+	return problemDocument(a.c.Origin, f, requestID)
+}
+
+// WriteProblem answers with an error in the form of the REST APIs, for a surface that has no API
+// keys. Its origin is the base of the pages about problems. It returns the status.
+func WriteProblem(w http.ResponseWriter, origin string, err error) int {
+	f := toAPIError(err, nil)
+	status, body := problemDocument(origin, f, uuid.NewString())
+	h := w.Header()
+	if f.code == "unavailable" || f.retry > 0 {
+		h.Set("Retry-After", fmt.Sprint(seconds(cmp.Or(f.retry, 5*time.Second))))
+	}
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Length", fmt.Sprint(len(body)))
+	w.WriteHeader(status)
+	w.Write(body)
+	return status
+}
+
+func problemDocument(origin string, f *apiError, requestID string) (status int, body []byte) {
 	c := errorCodes[f.code]
 	var b strings.Builder
 	add := func(name string, v any) {
@@ -277,7 +301,7 @@ func (a *API) document(f *apiError, requestID string) (status int, body []byte) 
 		b.WriteByte(':')
 		b.Write(text)
 	}
-	add("type", a.c.Origin+"/problems/"+f.code)
+	add("type", origin+"/problems/"+f.code)
 	add("title", c.title)
 	add("status", c.status)
 	add("detail", f.detail)

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/search"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
@@ -39,6 +40,7 @@ var Tags = map[string]string{
 	"Notices":        "What members are notified of.",
 	"Webhooks":       "Subscriptions to events, and their deliveries.",
 	"Channels":       "Addresses at which customers reach the organization, and the proofs that they are its own.",
+	"Apps":           "Users of an organization's own app, on channels of the kind api: their messages, receipts, typing and identities.",
 	"Inbound events": "Verified requests of the channels' providers, and their results.",
 	"Events":         "Changes of tickets, messages and customers, as delivered to webhooks.",
 	"Analytics":      "Figures of tickets by period and group.",
@@ -58,6 +60,7 @@ type API struct {
 	Keys        *apikey.Service
 	Search      *search.Service
 	Audit       *audit.Log
+	Live        *live.Hub // nil: typing is not shown
 }
 
 // Routes returns all routes.
@@ -68,7 +71,7 @@ func (a *API) Routes() []rest.Route {
 		a.customerRoutes(), a.searchRoutes(),
 		a.macroRoutes(),
 		a.memberRoutes(), a.noticeRoutes(),
-		a.webhookRoutes(), a.deliveryRoutes(), a.channelRoutes(), a.inboundRoutes(),
+		a.webhookRoutes(), a.deliveryRoutes(), a.channelRoutes(), a.appChannelRoutes(), a.inboundRoutes(),
 		a.eventRoutes(), a.analyticsRoutes(), a.slaRoutes(),
 		[]rest.Route{rest.AuditRoute(needs("settings", apikey.Read), "Security-relevant actions in the helpdesk: sign-ins, members, channels, webhooks, API keys, settings and more.", a.Audit)},
 	)

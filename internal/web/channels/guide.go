@@ -143,6 +143,16 @@ var guides = []guide{{
 	Credentials: []input{{Name: "bot_token", Label: "Bot user OAuth token", Placeholder: "xoxb-…", Help: "For names, files and replies."}},
 	Settings:    []input{{Name: "channels", Label: "Channels", Placeholder: "C024BE91L,C024BE92M", Help: "Ids separated by commas. Empty: all channels of the app."}, autoAnswer},
 }, {
+	Name: "api", Title: "Your own app", Icon: "channel-api", Provider: "Your app, site or form", Doc: "api.md", Named: true, Made: true,
+	Text: "Conversations in your own app or a form on your site. Replies go back to it.",
+	Steps: []string{"Choose a name, and connect the app: its id and secret are shown then.",
+		"Have your server send messages by the API or signed requests to the URL below, or sign tokens for your users' browsers.",
+		"For replies, enter your server's URL, or read them with the tokens."},
+	Address: input{Label: "Name of the app", Placeholder: "contact-form", Help: "Letters, digits, dots and hyphens."},
+	Secret:  input{Label: "Secret", Help: "At least 24 characters. Empty: generated and shown once."},
+	Credentials: []input{{Name: "webhook_url", Label: "URL for replies", Placeholder: "https://app.example.com/kickstand", Help: "Empty: replies wait for your users' browsers."}},
+	Settings:    []input{{Name: "origins", Label: "Origins of pages", Placeholder: "https://www.example.com", Help: "Pages that may use the visitors' API, separated by commas."}},
+}, {
 	Name: "storefront", Title: "Shop", Icon: "channel-storefront", Provider: "Shopify", Doc: "storefront.md",
 	Text: "Imports customers and orders, and processes GDPR requests automatically. Creates no tickets.",
 	Steps: []string{"Create an app for the shop with the scopes read_orders and read_customers, and request access to protected customer data.",

@@ -189,6 +189,9 @@ func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket,
 		Snoozed: snoozeText(r, t.Snoozed()), Snoozes: snoozeMoments(r),
 		Colleagues: p.presence.others(t.ID, r.UserID, r.Now),
 	}
+	if t.Channel == desk.ChannelAPI && p.Live != nil && p.Live.Typing(r.OrganizationID, t.ID) {
+		b.Colleagues = strings.TrimSpace(b.Colleagues + " The customer is typing.")
+	}
 	if t.Priority != desk.PriorityNormal {
 		b.Priority = new(priorityBadge(t.Priority))
 	}

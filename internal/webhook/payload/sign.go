@@ -178,3 +178,52 @@ func Verify(h http.Header, body []byte, secret string, now time.Time) (Form, err
 	}
 	return form, nil
 }
+
+// StandardID is the header with the id of a delivery by Standard Webhooks.
+const StandardID = headerStandardID
+
+// SignStandard adds the headers of Standard Webhooks alone, with a signature of each secret.
+func SignStandard(h http.Header, id string, at time.Time, body []byte, secrets []string) {
+	timestamp := unixText(at)
+	signatures := make([]string, len(secrets))
+	for i, secret := range secrets {
+		signatures[i] = NewSigner(secret).version1(id, timestamp, body)
+	}
+	h.Set(headerStandardID, id)
+	h.Set(headerStandardTimestamp, timestamp)
+	h.Set(headerStandardSignature, strings.Join(signatures, " "))
+}
+
+// HasStandard reports whether the headers of Standard Webhooks are complete and fresh.
+func HasStandard(h http.Header, now time.Time) bool {
+	return h.Get(headerStandardID) != "" && h.Get(headerStandardSignature) != "" && checkTimestamp(h.Get(headerStandardTimestamp), now) == nil
+}
+
+// VerifyStandard verifies the headers of Standard Webhooks alone. Errors: [ErrUnsigned],
+// [ErrSignature], [ErrTimestamp].
+func VerifyStandard(h http.Header, body []byte, secret string, now time.Time) error {
+	id, timestamp, signatures := h.Get(headerStandardID), h.Get(headerStandardTimestamp), h.Get(headerStandardSignature)
+	if id == "" || timestamp == "" || signatures == "" {
+		return ErrUnsigned
+	}
+	want := []byte(NewSigner(secret).version1(id, timestamp, body))
+	for got := range strings.FieldsSeq(signatures) {
+		if hmac.Equal([]byte(got), want) {
+			return checkTimestamp(timestamp, now)
+		}
+	}
+	return ErrSignature
+}
+
+// checkTimestamp checks the time of a signature. Its text has one form only.
+func checkTimestamp(text string, now time.Time) error {
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || strconv.FormatInt(seconds, 10) != text {
+		return ErrSignature
+	}
+	// Comparing a difference of seconds cannot overflow.
+	if off := now.Unix() - seconds; seconds < 0 || off > int64(tolerance/time.Second) || off < -int64(tolerance/time.Second) {
+		return ErrTimestamp
+	}
+	return nil
+}

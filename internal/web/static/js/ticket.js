@@ -236,7 +236,7 @@ var writing = false;
 function here(state) {
   if (!ticket) return;
   writing = state === "writing";
-  fetch(ticket.dataset.here, { method: "POST", body: new URLSearchParams({ state }), keepalive: true }).catch(() => {});
+  fetch(ticket.dataset.here, { method: "POST", body: new URLSearchParams({ state, note: document.activeElement?.name === "note" ? 1 : "" }), keepalive: true }).catch(() => {});
 }
 here("open");
 setInterval(() => document.hidden || here(composer?.contains(document.activeElement) && writing ? "writing" : "open"), 20000);
