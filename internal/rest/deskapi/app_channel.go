@@ -153,7 +153,7 @@ func (a *API) appChannelRoutes() []rest.Route {
 		Needs: needs("messages", apikey.Create), Input: appMessageInput, Output: appMessageRecord, MaxBody: maxMessage,
 		Codes: []string{"invalid_transition", "body_too_large"}, Handle: a.createAppMessage,
 	}, {
-		Method: "POST", Path: "/channels/{id}/receipts", ID: "createChannelReceipt", Tag: "Apps", Summary: "Report the delivery of a reply",
+		Method: "POST", Path: "/channels/{id}/receipts", ID: "reportChannelReceipt", Tag: "Apps", Summary: "Report the delivery of a reply",
 		Doc:   "Sets the delivery state that agents see beside a reply. A failure also adds a note.",
 		Needs: needs("messages", apikey.Create), Input: appReceiptInput, Output: appReceiptRecord, Status: 200,
 		Codes: []string{"invalid_transition"}, Handle: a.createAppReceipt,

@@ -34,6 +34,12 @@ var notAudited = map[string]string{
 	"removeFollower": "list of followers",
 	"readNotice":     "list of notices",
 	"createCustomer": "customer events",
+
+	"createChannelMessage": "message of the ticket",
+	"reportChannelReceipt": "state of the message",
+	"reportChannelTyping":  "stores nothing",
+	"identifyChannelUser":  "customer events",
+
 	"updateCustomer": "customer events",
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/api"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/connection"
@@ -148,7 +149,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 		DB: d, Audit: r.audit, Catalogues: map[apikey.ServiceName]apikey.Catalogue{apikey.Helpdesk: catalogue(), apikey.Fleet: {Test: true, Resources: catalogue().Resources}},
 		PlanLimit: func(context.Context, string) (int64, error) { return 1_000_000, nil }, Logger: log,
 	})
-	adapters := []channel.Adapter{sms.New(sms.Config{APIURL: "http://127.0.0.1:1"}), email.NewRaw(email.Config{})}
+	adapters := []channel.Adapter{sms.New(sms.Config{APIURL: "http://127.0.0.1:1"}), email.NewRaw(email.Config{}), api.New()}
 	r.parser = email.NewParser(email.Config{})
 	r.connections = connection.Open(d, box, adapters)
 	r.connections.UseProofs(connection.Proofs{

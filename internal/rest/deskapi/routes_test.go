@@ -39,6 +39,13 @@ func (p tenant) ticket() fields {
 	return p.created("/tickets", `{"subject":"Flat tyre","text":"It is flat.","customer":{"email":"alex@example.com"}}`)
 }
 
+// app creates a channel of the kind api.
+func (p tenant) app() string {
+	return "/channels/" + p.created("/channels", `{"channel":"api","address":"app-`+uuid.NewString()+`"}`).text("id")
+}
+
+const appMessage = `{"id":"m-1","conversation":"order-1001","user":{"id":"u-7"},"text":"Where is it?"}`
+
 func (p tenant) webhook() string {
 	return "/webhooks/" + p.created("/webhooks", `{"url":"http://127.0.0.1:1/","events":["*"]}`).text("id")
 }
@@ -93,6 +100,19 @@ var samples = map[string]func(p tenant) string{
 	},
 	"/channels/{id}": func(p tenant) string {
 		return "/channels/" + p.created("/channels", `{"channel":"sms","address":"+1415555`+randomDigits()+`"}`).text("id")
+	},
+	"/channels/{id}/messages":   func(p tenant) string { return p.app() + "/messages" },
+	"/channels/{id}/receipts":   func(p tenant) string { return p.app() + "/receipts" },
+	"/channels/{id}/identities": func(p tenant) string { return p.app() + "/identities" },
+	"/channels/{id}/typing": func(p tenant) string {
+		app := p.app()
+		p.created(app+"/messages", appMessage)
+		return app + "/typing"
+	},
+	"/channels/{id}/identities/{user_id}": func(p tenant) string {
+		app := p.app()
+		send(p.t, p.Client, "POST", app+"/identities", `{"user_id":"u-7"}`, 200)
+		return app + "/identities/u-7"
 	},
 	"/events/{id}": func(p tenant) string {
 		p.ticket()
@@ -166,12 +186,18 @@ var bodies = map[string]func(p tenant, path string) string{
 	"createMacro": func(tenant, string) string {
 		return `{"name":"` + uuid.NewString() + `","text":"Hello {{customer.first_name|there}}"}`
 	},
-	"addMacroAttachment": func(tenant, string) string { return `{"name":"a.txt","content":"aGVsbG8="}` },
-	"applyMacro":         func(p tenant, _ string) string { return `{"ticket_id":"` + p.ticket().text("id") + `"}` },
-	"createWebhook":      func(tenant, string) string { return `{"url":"http://127.0.0.1:1/","events":["ticket.created"]}` },
-	"createChannel":      func(tenant, string) string { return `{"channel":"sms","address":"+1415556` + randomDigits() + `"}` },
-	"proveChannel":       func(tenant, string) string { return `{"way":"text"}` },
-	"setSLAPolicy":       func(tenant, string) string { return `{"first_response_minutes":30}` },
+	"addMacroAttachment":   func(tenant, string) string { return `{"name":"a.txt","content":"aGVsbG8="}` },
+	"applyMacro":           func(p tenant, _ string) string { return `{"ticket_id":"` + p.ticket().text("id") + `"}` },
+	"createWebhook":        func(tenant, string) string { return `{"url":"http://127.0.0.1:1/","events":["ticket.created"]}` },
+	"createChannel":        func(tenant, string) string { return `{"channel":"sms","address":"+1415556` + randomDigits() + `"}` },
+	"proveChannel":         func(tenant, string) string { return `{"way":"text"}` },
+	"setSLAPolicy":         func(tenant, string) string { return `{"first_response_minutes":30}` },
+	"createChannelMessage": func(tenant, string) string { return appMessage },
+	"reportChannelReceipt": func(tenant, string) string {
+		return `{"user_id":"u-7","conversation":"order-1001","state":"read"}`
+	},
+	"reportChannelTyping": func(tenant, string) string { return `{"user_id":"u-7","conversation":"order-1001"}` },
+	"identifyChannelUser": func(tenant, string) string { return `{"user_id":"u-7","name":"Ana Client"}` },
 	"replayDeliveries": func(tenant, string) string {
 		return `{"from":"2026-01-01T00:00:00Z","to":"` + time.Now().UTC().Add(time.Hour).Format(time.RFC3339) + `"}`
 	},
