@@ -241,7 +241,7 @@ func (r *appRig) state(m desk.Message) desk.Delivery {
 	return list[i].Delivery
 }
 
-const firstMessage = `{"id":"m-1","conversation":"order-1001","user":{"id":"u-7","name":"Ana Client","email":"ana@client.example"},"subject":"My order","text":"Where is it?",
+const firstMessage = `{"external_id":"m-1","conversation":"order-1001","user":{"id":"u-7","name":"Ana Client","email":"ana@client.example"},"subject":"My order","text":"Where is it?",
 	"files":[{"name":"a.txt","content_type":"text/plain","content":"aGVsbG8="},{"name":"b.txt","url":"https://files.invalid/b.txt"}],"metadata":{"page":"/orders"}}`
 
 // TestAppMessages: messages by the REST API are stored once, place themselves by the app's ids, and
@@ -258,9 +258,9 @@ func TestAppMessages(t *testing.T) {
 	if again.status != 201 || again.body["duplicate"] != true || again.text("id") != first.text("id") || again.text("ticket_id") != ticket {
 		t.Fatalf("a repeated message: %+v", again)
 	}
-	next := r.rest("POST", "/messages", `{"id":"m-2","conversation":"order-1001","user":{"id":"u-7"},"text":"Hello?"}`)
-	other := r.rest("POST", "/messages", `{"id":"m-3","conversation":"order-1002","user":{"id":"u-7"},"text":"Another one"}`)
-	stranger := r.rest("POST", "/messages", `{"id":"m-1","conversation":"order-1001","user":{"id":"u-8"},"text":"The same ids of another user"}`)
+	next := r.rest("POST", "/messages", `{"external_id":"m-2","conversation":"order-1001","user":{"id":"u-7"},"text":"Hello?"}`)
+	other := r.rest("POST", "/messages", `{"external_id":"m-3","conversation":"order-1002","user":{"id":"u-7"},"text":"Another one"}`)
+	stranger := r.rest("POST", "/messages", `{"external_id":"m-1","conversation":"order-1001","user":{"id":"u-8"},"text":"The same ids of another user"}`)
 	if next.text("ticket_id") != ticket || other.text("ticket_id") == ticket || stranger.text("ticket_id") == ticket || stranger.body["duplicate"] != false {
 		t.Errorf("tickets: %v, %v, %v, %v", ticket, next.body, other.body, stranger.body)
 	}
@@ -339,10 +339,10 @@ func TestAppRefusals(t *testing.T) {
 	}{
 		{"a stranger's channel", at(foreign.ID) + "/messages", firstMessage, 404, "not_found"},
 		{"another kind", at(text.ID) + "/messages", firstMessage, 409, "invalid_transition"},
-		{"no text", at(r.connection.ID) + "/messages", `{"id":"m","conversation":"c","user":{"id":"u"}}`, 422, "validation_failed"},
-		{"no user", at(r.connection.ID) + "/messages", `{"id":"m","conversation":"c","text":"x"}`, 422, "validation_failed"},
-		{"an id with a slash", at(r.connection.ID) + "/messages", `{"id":"m","conversation":"c","user":{"id":"a/b"},"text":"x"}`, 422, "validation_failed"},
-		{"a private URL", at(r.connection.ID) + "/messages", `{"id":"m","conversation":"c","user":{"id":"u"},"files":[{"name":"a","url":"https://127.0.0.1/"}]}`, 422, "validation_failed"},
+		{"no text", at(r.connection.ID) + "/messages", `{"external_id":"m","conversation":"c","user":{"id":"u"}}`, 422, "validation_failed"},
+		{"no user", at(r.connection.ID) + "/messages", `{"external_id":"m","conversation":"c","text":"x"}`, 422, "validation_failed"},
+		{"an id with a slash", at(r.connection.ID) + "/messages", `{"external_id":"m","conversation":"c","user":{"id":"a/b"},"text":"x"}`, 422, "validation_failed"},
+		{"a private URL", at(r.connection.ID) + "/messages", `{"external_id":"m","conversation":"c","user":{"id":"u"},"files":[{"name":"a","url":"https://127.0.0.1/"}]}`, 422, "validation_failed"},
 		{"a state of ours", at(r.connection.ID) + "/receipts", `{"message_id":"0198c0de-0000-7000-8000-000000000001","state":"queued"}`, 422, "validation_failed"},
 		{"a receipt of nothing", at(r.connection.ID) + "/receipts", `{"state":"read"}`, 422, "validation_failed"},
 		{"typing in no conversation", at(r.connection.ID) + "/typing", `{"user_id":"u","conversation":"c"}`, 404, "not_found"},
@@ -382,7 +382,7 @@ func TestAppIdentities(t *testing.T) {
 	if none := r.rest("GET", "/identities/u-9", ""); none.status != 404 {
 		t.Errorf("an unknown user: %+v", none)
 	}
-	m := r.rest("POST", "/messages", `{"id":"m","conversation":"c","user":{"id":"u-7"},"text":"Hello"}`)
+	m := r.rest("POST", "/messages", `{"external_id":"m","conversation":"c","user":{"id":"u-7"},"text":"Hello"}`)
 	if got := r.messages(m.text("ticket_id")); got[0].Author.ID != first.text("customer_id") {
 		t.Errorf("the message is by %+v", got[0].Author)
 	}
@@ -399,7 +399,7 @@ func TestSignedAppRequests(t *testing.T) {
 		return r.do("POST", "/api/webhooks/api?c="+r.connection.ID, "", "application/json", body,
 			"Webhook-Id", h.Get("Webhook-Id"), "Webhook-Timestamp", h.Get("Webhook-Timestamp"), "Webhook-Signature", h.Get("Webhook-Signature"))
 	}
-	body := `{"type":"message","message":{"id":"m-1","conversation":"c-1","user":{"id":"u-7"},"text":"Hello"}}`
+	body := `{"type":"message","message":{"external_id":"m-1","conversation":"c-1","user":{"id":"u-7"},"text":"Hello"}}`
 	for _, tt := range []struct {
 		name, id, body, secret string
 		status                 int
@@ -435,14 +435,14 @@ func TestVisitorMessages(t *testing.T) {
 	if got := r.visitor("u-7", "GET", path+"/messages", ""); got.status != 404 {
 		t.Errorf("before the first message: %+v", got)
 	}
-	first := r.visitor("u-7", "POST", path+"/messages", `{"id":"m-1","text":"Hello","subject":"A question","user":{"id":"u-8"},"conversation":"x"}`)
-	again := r.visitor("u-7", "POST", path+"/messages", `{"id":"m-1","text":"Hello"}`)
+	first := r.visitor("u-7", "POST", path+"/messages", `{"external_id":"m-1","text":"Hello","subject":"A question","user":{"id":"u-8"},"conversation":"x"}`)
+	again := r.visitor("u-7", "POST", path+"/messages", `{"external_id":"m-1","text":"Hello"}`)
 	if first.status != 201 || again.status != 200 || again.body["duplicate"] != true || again.text("id") != first.text("id") {
 		t.Fatalf("first %+v, again %+v", first, again)
 	}
 	var form bytes.Buffer
 	w := multipart.NewWriter(&form)
-	w.WriteField("id", "m-2")
+	w.WriteField("external_id", "m-2")
 	w.WriteField("text", "With a file")
 	part, _ := w.CreateFormFile("files", "a.txt")
 	part.Write([]byte("hello"))
@@ -502,12 +502,12 @@ func TestVisitorMessages(t *testing.T) {
 			t.Errorf("%s: %+v, want 400 %s", tt.query, got, tt.code)
 		}
 	}
-	for _, body := range []string{"", "{", `{"id":"m-9"}`, `{"text":"x"}`, `{"id":"a/b","text":"x"}`} {
+	for _, body := range []string{"", "{", `{"external_id":"m-9"}`, `{"text":"x"}`, `{"external_id":"a/b","text":"x"}`} {
 		if got := r.visitor("u-7", "POST", path+"/messages", body); got.status != 400 && got.status != 422 {
 			t.Errorf("body %q: %+v", body, got)
 		}
 	}
-	if got := r.visitor("u-7", "POST", path+"/messages", `{"id":"m-9","text":"`+strings.Repeat("x", 600<<10)+`"}`); got.status != 413 {
+	if got := r.visitor("u-7", "POST", path+"/messages", `{"external_id":"m-9","text":"`+strings.Repeat("x", 600<<10)+`"}`); got.status != 413 {
 		t.Errorf("a large body: %d", got.status)
 	}
 }
@@ -517,8 +517,8 @@ func TestVisitorMessages(t *testing.T) {
 func TestVisitorsAreStrangers(t *testing.T) {
 	t.Parallel()
 	r := openAppRig(t, false)
-	r.visitor("u-7", "POST", "/conversations/c/messages", `{"id":"m-1","text":"A secret"}`)
-	r.visitor("u-70", "POST", "/conversations/c/messages", `{"id":"m-1","text":"Of a user with a longer id"}`)
+	r.visitor("u-7", "POST", "/conversations/c/messages", `{"external_id":"m-1","text":"A secret"}`)
+	r.visitor("u-70", "POST", "/conversations/c/messages", `{"external_id":"m-1","text":"Of a user with a longer id"}`)
 	for _, user := range []string{"u-8", "u", "u-"} {
 		for _, tt := range []struct{ method, path string }{
 			{"GET", "/conversations/c/messages"}, {"POST", "/conversations/c/read"}, {"POST", "/conversations/c/typing"}, {"GET", "/conversations/u-7%2Fc/messages"},
@@ -535,7 +535,7 @@ func TestVisitorsAreStrangers(t *testing.T) {
 		t.Errorf("conversations of u-7: %+v", got.body)
 	}
 	// The ids of another user's message change nothing.
-	if got := r.visitor("u-8", "POST", "/conversations/c/messages", `{"id":"m-1","text":"Mine"}`); got.status != 201 {
+	if got := r.visitor("u-8", "POST", "/conversations/c/messages", `{"external_id":"m-1","text":"Mine"}`); got.status != 201 {
 		t.Errorf("the same ids: %+v", got)
 	}
 
@@ -625,7 +625,7 @@ func TestVisitorLimits(t *testing.T) {
 func TestVisitorEvents(t *testing.T) {
 	t.Parallel()
 	r := openAppRig(t, true)
-	r.visitor("u-7", "POST", "/conversations/c/messages", `{"id":"m-1","text":"Hello"}`)
+	r.visitor("u-7", "POST", "/conversations/c/messages", `{"external_id":"m-1","text":"Hello"}`)
 	var ticketID string
 	if err := r.DB.QueryRow(t.Context(), "SELECT id FROM tickets").Scan(&ticketID); err != nil {
 		t.Fatal(err)
@@ -670,7 +670,7 @@ func TestVisitorEvents(t *testing.T) {
 	expect("changed", "c")
 	r.reply(ticketID, "Hello, Ana")
 	expect("changed", "c")
-	r.visitor("u-7", "POST", "/conversations/d/messages", `{"id":"m-2","text":"From another device"}`)
+	r.visitor("u-7", "POST", "/conversations/d/messages", `{"external_id":"m-2","text":"From another device"}`)
 	expect("changed", "d")
 
 	ticket, err := r.Desk.Ticket(t.Context(), r.DB, r.organization.ID, ticketID)
@@ -688,7 +688,7 @@ func TestVisitorEvents(t *testing.T) {
 	if got := r.visitor("u-7", "POST", "/conversations/c/typing", ""); got.status != 204 || !r.live.Typing(r.organization.ID, ticketID) {
 		t.Errorf("typing: %+v", got)
 	}
-	r.visitor("u-7", "POST", "/conversations/c/messages", `{"id":"m-3","text":"Written"}`)
+	r.visitor("u-7", "POST", "/conversations/c/messages", `{"external_id":"m-3","text":"Written"}`)
 	if r.live.Typing(r.organization.ID, ticketID) {
 		t.Error("the customer types after the message")
 	}

@@ -148,7 +148,7 @@ type Event struct {
 
 // Message is a message of a user.
 type Message struct {
-	ID           string            `json:"id"`           // the app's, unique among the user's messages
+	ID           string            `json:"external_id"`  // the app's, unique among the user's messages
 	Conversation string            `json:"conversation"` // the app's, unique among the user's conversations
 	User         User              `json:"user"`
 	Subject      string            `json:"subject,omitempty"`
@@ -213,7 +213,7 @@ func SplitThreadKey(key string) (user, conversation string) {
 
 // Check implements [problem.Checker].
 func (m *Message) Check(v *problem.Validation) {
-	CheckID(v, "id", m.ID)
+	CheckID(v, "external_id", m.ID)
 	CheckID(v, "conversation", m.Conversation)
 	m.User.check(v, "user.")
 	v.Line("subject", m.Subject, 0, 255)

@@ -24,7 +24,7 @@ var userMembers = []schema.Member{
 }
 
 var appMessageInput = &schema.Record{Name: "channel.message_request", Members: []schema.Member{
-	{Name: "id", Type: schema.String(1, 100), Access: schema.Required, Doc: "The app's id of the message, unique among the user's. A repeated id changes nothing. " + appIDDoc, Example: "m-1"},
+	{Name: "external_id", Type: schema.String(1, 100), Access: schema.Required, Doc: "The app's id of the message, unique among the user's. A repeated id changes nothing. " + appIDDoc, Example: "m-1"},
 	{Name: "conversation", Type: schema.String(1, 100), Access: schema.Required, Doc: "The app's id of the conversation, unique among the user's. A new one starts a ticket. " + appIDDoc, Example: "order-1001"},
 	{Name: "user", Access: schema.Required, Type: schema.Object(append([]schema.Member{
 		{Name: "id", Type: schema.String(1, 100), Access: schema.Required, Doc: "The app's id of the user. " + appIDDoc, Example: "u-7"},

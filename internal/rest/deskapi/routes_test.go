@@ -44,7 +44,7 @@ func (p tenant) app() string {
 	return "/channels/" + p.created("/channels", `{"channel":"api","address":"app-`+uuid.NewString()+`"}`).text("id")
 }
 
-const appMessage = `{"id":"m-1","conversation":"order-1001","user":{"id":"u-7"},"text":"Where is it?"}`
+const appMessage = `{"external_id":"m-1","conversation":"order-1001","user":{"id":"u-7"},"text":"Where is it?"}`
 
 func (p tenant) webhook() string {
 	return "/webhooks/" + p.created("/webhooks", `{"url":"http://127.0.0.1:1/","events":["*"]}`).text("id")

@@ -39,7 +39,7 @@ type conversation struct {
 type message struct {
 	Object    string       `json:"object"`
 	ID        string       `json:"id"`
-	ClientID  *string      `json:"client_id"` // the app's id of the visitor's own message
+	External  *string      `json:"external_id"` // the app's id of the visitor's own message
 	Author    author       `json:"author"`
 	Text      string       `json:"text"`
 	Files     []file       `json:"files"`
@@ -150,7 +150,7 @@ func (h *Handler) wireMessage(m *desk.Message) message {
 	if m.Direction == desk.DirectionInbound {
 		w.Author.Type = "visitor"
 		if _, id := api.SplitThreadKey(m.ExternalID); id != "" {
-			w.ClientID = &id
+			w.External = &id
 		}
 	}
 	for i := range m.Attachments {
@@ -168,7 +168,7 @@ func (h *Handler) wireMessage(m *desk.Message) message {
 type accepted struct {
 	Object    string `json:"object"`
 	ID        string `json:"id"`
-	ClientID  string `json:"client_id"`
+	External  string `json:"external_id"`
 	Duplicate bool   `json:"duplicate"` // it was there already
 }
 
@@ -216,7 +216,7 @@ func (h *Handler) readMessage(w http.ResponseWriter, r *http.Request, v *visitor
 	switch mediaType {
 	case "application/json":
 		var in struct {
-			ID      string `json:"id"`
+			ID      string `json:"external_id"`
 			Subject string `json:"subject"`
 			Text    string `json:"text"`
 		}
@@ -248,7 +248,7 @@ func bodyError(err error, limit int) error {
 	return nil
 }
 
-// readForm reads the fields id, subject and text, and files.
+// readForm reads the fields external_id, subject and text, and files.
 func readForm(r *http.Request) (m api.Message, err error) {
 	form, err := r.MultipartReader()
 	if err != nil {
@@ -278,7 +278,7 @@ func readForm(r *http.Request) (m api.Message, err error) {
 			return m, err
 		}
 		switch part.FormName() {
-		case "id":
+		case "external_id":
 			m.ID = string(text)
 		case "subject":
 			m.Subject = string(text)

@@ -148,8 +148,8 @@ var guides = []guide{{
 	Steps: []string{"Choose a name, and connect the app: its id and secret are shown then.",
 		"Have your server send messages by the API or signed requests to the URL below, or sign tokens for your users' browsers.",
 		"For replies, enter your server's URL, or read them with the tokens."},
-	Address: input{Label: "Name of the app", Placeholder: "contact-form", Help: "Letters, digits, dots and hyphens."},
-	Secret:  input{Label: "Secret", Help: "At least 24 characters. Empty: generated and shown once."},
+	Address:     input{Label: "Name of the app", Placeholder: "contact-form", Help: "Letters, digits, dots and hyphens."},
+	Secret:      input{Label: "Secret", Help: "At least 24 characters. Empty: generated and shown once."},
 	Credentials: []input{{Name: "webhook_url", Label: "URL for replies", Placeholder: "https://app.example.com/kickstand", Help: "Empty: replies wait for your users' browsers."}},
 	Settings:    []input{{Name: "origins", Label: "Origins of pages", Placeholder: "https://www.example.com", Help: "Pages that may use the visitors' API, separated by commas."}},
 }, {
