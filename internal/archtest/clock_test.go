@@ -39,6 +39,7 @@ var processClock = map[string][]string{
 		"internal/rest.API.begin",
 		"internal/rest.API.logRequest",
 		"internal/rest.pieceWriter.Write",
+		"internal/rest/visitorapi.stream.send",
 		"internal/web.eventStream.send",
 		"internal/webhook.Service.pace",
 		"internal/webhook.Service.post",
@@ -71,6 +72,7 @@ var processClock = map[string][]string{
 		"internal/rest.API.peek",
 		"internal/rest.API.refuse",
 		"internal/rest.Request.limits",
+		"internal/rest/visitorapi.Handler.count",
 	},
 	"the process's view of its leases and submissions": {
 		"internal/outbound.attempt.checkSubmission",

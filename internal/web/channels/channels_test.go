@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/api"
 	"github.com/kickstand-dev/kickstand/internal/channel/chat"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/marketplace"
@@ -47,7 +48,7 @@ type harness struct {
 func adapters() []channel.Adapter {
 	letters := email.Config{}
 	return []channel.Adapter{
-		sms.New(sms.Config{}), voice.New(voice.Config{}), chat.New(chat.Config{}), marketplace.New(nil),
+		sms.New(sms.Config{}), voice.New(voice.Config{}), chat.New(chat.Config{}), api.New(), marketplace.New(nil),
 		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters), email.NewDelivery(letters),
 		meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}), payments.NewConnect(), storefront.New(storefront.Config{}),
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/api"
 	"github.com/kickstand-dev/kickstand/internal/channel/chat"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/meta"
@@ -18,7 +19,7 @@ import (
 func TestGuidesNameDeclaredCredentials(t *testing.T) {
 	apis := make(map[string]channel.API)
 	for _, a := range []channel.Adapter{
-		sms.New(sms.Config{}), voice.New(voice.Config{}), chat.New(chat.Config{}), storefront.New(storefront.Config{}),
+		sms.New(sms.Config{}), voice.New(voice.Config{}), chat.New(chat.Config{}), api.New(), storefront.New(storefront.Config{}),
 		meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}),
 		email.NewForm(email.Config{}), email.NewParsed(email.Config{}), email.NewJSON(email.Config{}), email.NewRaw(email.Config{}), email.NewDelivery(email.Config{}),
 	} {
