@@ -38,8 +38,8 @@ var (
 	// inEmptyFolder marks a page that runs in a data folder of its own.
 	inEmptyFolder = "<!-- commands run in an empty folder -->"
 	// checkedElsewhere lists languages of blocks that other tests run or compile:
-	// receivers in package webhook, ts in package rpc.
-	checkedElsewhere = []string{"go", "java", "js", "php", "python", "ts"}
+	// receivers in package webhook, ts in package rpc, the contact form in e2e.
+	checkedElsewhere = []string{"go", "html", "java", "js", "php", "python", "ts"}
 )
 
 // blocks returns the blocks of a page, in order.
