@@ -112,7 +112,8 @@ type Service struct {
 	cache     caches
 	observers []func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error // fixed before first use
 	digestsMu sync.Mutex                                                             // serializes reads of credential digests
-	listing   chan struct{}                                                          // capacity 1: serializes reads of channel lists
+	health    healthNotes
+	listing   chan struct{} // capacity 1: serializes reads of channel lists
 
 	proofs  Proofs
 	audit   *audit.Log  // nil disables the audit log

@@ -220,6 +220,9 @@ func (s *Service) AcceptTx(ctx context.Context, tx *db.Tx, o channel.Source, e c
 		if w.fetches, err = s.fetchJobs(o, "", e.Message.Attachments); err != nil {
 			return desk.Result{}, err
 		}
+		if err := s.connections.RecordReceivedTx(ctx, tx, o.ConnectionID); err != nil {
+			return desk.Result{}, err
+		}
 	}
 	return s.ingestMessage(ctx, tx, w, e)
 }

@@ -202,6 +202,7 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 	case err != nil:
 		return fmt.Errorf("record that a message is %s: %w", v.Verdict, err)
 	case v.Verdict == channel.VerdictSent:
+		a.recordHealth(ctx, "")
 		a.observe(a.w.Channel, "sent")
 		log.DebugContext(ctx, "a message was sent")
 	case again:
@@ -209,13 +210,23 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 		if v.Verdict == channel.VerdictUnclear {
 			outcome = "unclear"
 		}
+		a.recordHealth(ctx, v.Reason)
 		a.observe(a.w.Channel, outcome)
 		log.WarnContext(ctx, "a message could not be sent yet", "reason", v.Reason, "unclear", v.Verdict == channel.VerdictUnclear, "in", wait)
 	default:
+		a.recordHealth(ctx, v.Reason)
 		a.observe(a.w.Channel, "failed")
 		log.WarnContext(ctx, "a message could not be sent", "reason", v.Reason)
 	}
 	return nil
+}
+
+// recordHealth records the result for the health of the connection. It is best effort: the message's
+// state is recorded already.
+func (a *attempt) recordHealth(ctx context.Context, reason string) {
+	if err := a.connections.RecordSend(ctx, a.w.ConnectionID, reason); err != nil && ctx.Err() == nil {
+		a.log.DebugContext(ctx, "the health of a connection was not recorded", "connection", a.w.ConnectionID, "error", err)
+	}
 }
 
 // postpone delays the job without an attempt.

@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/outbound"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/shop"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -30,7 +31,8 @@ type Config struct {
 	Connections *connection.Service
 	Inbound     *inbound.Service
 	Shop        *shop.Service
-	BaseURL     string // public address, without a trailing slash
+	Outbound    *outbound.Service // nil: credentials are not tested
+	BaseURL     string            // public address, without a trailing slash
 	// SendTrouble returns what an admin has to do so that a connection can send replies; empty:
 	// nothing. nil: this server sends none.
 	SendTrouble func(c *connection.Connection) string
@@ -49,6 +51,7 @@ func Register(s *web.Site, c Config) {
 	p.Handle("/settings/connect/{channel}", web.Route{Get: p.showConnectForm, Post: p.connect, Admin: true})
 	p.Handle("/settings/channels/{id}", web.Route{Get: p.show, Post: p.change, Admin: true})
 	p.Handle("/settings/channels/{id}/proof", web.Route{Post: p.prove, Admin: true})
+	p.Handle("/settings/channels/{id}/test", web.Route{Post: p.test, Admin: true, Routine: true})
 	p.Handle("/settings/channels/{id}/switch", web.Route{Post: p.setEnabled, Admin: true, Routine: true})
 	p.Handle("/settings/channels/{id}/secret", web.Route{Get: p.showRotateForm, Post: p.rotate, Admin: true})
 	p.Handle("/settings/channels/{id}/delete", web.Route{Get: p.confirmDisconnect, Post: p.disconnect, Admin: true})
@@ -139,6 +142,8 @@ type form struct {
 	Checked  web.Time
 	Trouble  string // why it cannot send, and what to do; empty: it can
 	Events   []eventRow
+	Health   healthView
+	Results  []result // of a test
 }
 
 func (p *pages) newForm(g *guide, c *connection.Connection) form {
@@ -320,6 +325,8 @@ func (p *pages) show(w http.ResponseWriter, r *web.Request) error {
 type shownOnce struct {
 	secret *web.Secret
 	wrong  string // the error of a proof
+
+	results []result // of a test
 }
 
 // renderConnection renders a connection, with the form fs if it is not nil.
@@ -329,7 +336,7 @@ func (p *pages) renderConnection(w http.ResponseWriter, r *web.Request, c connec
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}
 	body := p.newForm(g, &c)
-	body.Secret, body.Notice = once.secret, c.Notice
+	body.Secret, body.Notice, body.Results = once.secret, c.Notice, once.results
 	if p.SendTrouble != nil {
 		body.Trouble = p.SendTrouble(&c)
 	}
@@ -338,6 +345,9 @@ func (p *pages) renderConnection(w http.ResponseWriter, r *web.Request, c connec
 	}
 	var err error
 	if body.Row, err = p.newRow(r, c); err != nil {
+		return err
+	}
+	if body.Health, err = p.newHealth(r, &c); err != nil {
 		return err
 	}
 	if body.Proof, err = p.newProof(r, &c, once.wrong); err != nil {

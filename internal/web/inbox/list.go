@@ -217,6 +217,7 @@ type list struct {
 	Sorts []web.NavItem // other orders
 	Save  string        // path of the form that saves the list as a view; empty: it is a view
 	Edit  string        // path of the form of a saved view; empty: none
+	Steps []step        // of the first day; nil: none
 	All   string        // label of the selection of all tickets; empty: the page has all
 	Cells []string      // parts of a row after the subject, in order
 	Marks []desk.Column // parts of the cell "marks", in order
@@ -436,6 +437,14 @@ func (p *pages) readList(r *web.Request, tx *db.Tx, name string, after *keyset.C
 		l.Rows = append(l.Rows, row)
 	}
 	if len(l.Rows) > 0 {
+		l.Empty = nil
+	}
+	if l.Search == "" {
+		if l.Steps, err = p.checklist(r, tx, &v, len(l.Rows), len(members)); err != nil {
+			return nil, err
+		}
+	}
+	if l.Steps != nil {
 		l.Empty = nil
 	}
 	return l, nil
