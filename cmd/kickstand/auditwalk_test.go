@@ -47,7 +47,7 @@ var otherCommands = map[string]string{
 	"doctor": "changes nothing", "mcp": "asks a running server", "openapi": "changes nothing", "config": "changes nothing", "version": "changes nothing", "migrate": "the schema alone; in the server's log",
 	"ready": "asks a running server", "verify": "reads", "backup": "reads what the operator can copy without the program",
 	"restore": "deployment.restored, by package app, in the database that it fills", "move": "deployment.moved, by package app, in the database that it fills",
-	"org list": "reads", "channel list": "reads", "key list": "reads", "sla list": "reads", "privacy list": "reads",
+	"org list": "reads", "channel list": "reads", "channel show": "reads", "key list": "reads", "sla list": "reads", "privacy list": "reads",
 	"audit list": "reads", "audit verify": "reads", "inbound list": "reads", "webhook list": "reads", "webhook deliveries": "reads", "webhook show": "reads",
 	"org sign-in":        "organization.updated, by package account; needs an identity provider",
 	"user reset-factors": "factors.reset, by package account/factor; needs a factor",

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // with opens the program without running it, for commands next to a server. Only commands
@@ -361,6 +363,7 @@ func (c *userResetFactorsCmd) Run(ctx context.Context, e *env) error {
 type channelCmd struct {
 	Connect channelConnectCmd `cmd:"" help:"Connect an address to an organization."`
 	List    channelListCmd    `cmd:"" help:"List connections, of one organization or of all."`
+	Show    channelShowCmd    `cmd:"" help:"Show a connection and its health."`
 	Prove   channelProveCmd   `cmd:"" help:"Accept a connection's address as proven."`
 }
 
@@ -488,6 +491,65 @@ func (c *channelListCmd) table(w io.Writer, shown []listedConnection) {
 			fmt.Fprintf(w, "\n%s %s (%s, %s): %s\n", s.Channel, s.Address, s.Notice.Kind, s.Notice.At.Format(time.RFC3339), s.Notice.Text)
 		}
 	}
+}
+
+type channelShowCmd struct {
+	ID string `arg:"" placeholder:"CONNECTION" help:"Id of the connection; see channel list."`
+}
+
+// channelHealth is the health of a connection. Unknown times are absent.
+type channelHealth struct {
+	LastReceivedAt time.Time `json:"last_received_at,omitzero"`
+	LastSentAt     time.Time `json:"last_sent_at,omitzero"`
+	LastError      string    `json:"last_error,omitempty"`
+	LastErrorAt    time.Time `json:"last_error_at,omitzero"`
+	Failing        bool      `json:"failing"`
+	SecretEndsAt   time.Time `json:"secret_ends_at,omitzero"`
+}
+
+func (c *channelShowCmd) Run(ctx context.Context, e *env) error {
+	return e.with(ctx, func(a *app.App) error {
+		found, err := a.Connections.Find(ctx, c.ID)
+		if errors.Is(err, db.ErrNoRows) {
+			return withListHint(problem.New(problem.NotFound, "there is no connection %s", c.ID), "channel list")
+		}
+		if err != nil {
+			return err
+		}
+		h, err := a.Inbound.Health(ctx, &found)
+		if err != nil {
+			return err
+		}
+		shown := struct {
+			shownConnection
+			Health channelHealth `json:"health"`
+		}{
+			shownConnection{Connection: found, URL: a.BaseURL + a.Connections.Endpoint(&found)},
+			channelHealth{h.ReceivedAt, h.SentAt, h.Error, h.ErrorAt, h.Failing(), h.SecretEndsAt},
+		}
+		return e.print(shown, func(w io.Writer) {
+			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+			line := func(name, value string) { fmt.Fprintf(t, "%s\t%s\n", name, firstNonEmpty(value, "never")) }
+			at := func(at time.Time) string {
+				if at.IsZero() {
+					return ""
+				}
+				return at.Format(time.RFC3339)
+			}
+			line("Channel", found.Channel+" "+found.Address)
+			line("Endpoint", shown.URL)
+			line("Enabled", strconv.FormatBool(found.Enabled))
+			line("Last received", at(h.ReceivedAt))
+			line("Last sent", at(h.SentAt))
+			if h.Error != "" {
+				line("Last error", at(h.ErrorAt)+" "+h.Error)
+			}
+			if !h.SecretEndsAt.IsZero() {
+				line("Replaced secret ends", at(h.SecretEndsAt))
+			}
+			t.Flush()
+		})
+	})
 }
 
 type channelProveCmd struct {

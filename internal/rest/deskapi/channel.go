@@ -135,6 +135,10 @@ func (a *API) channelRoutes() []rest.Route {
 		Method: "GET", Path: "/channels/{id}", ID: "getChannel", Tag: "Channels", Summary: "Get a channel",
 		Needs: needs("channels", apikey.Read), Output: channelRecord, Handle: a.getChannel,
 	}, {
+		Method: "GET", Path: "/channels/{id}/health", ID: "getChannelHealth", Tag: "Channels", Summary: "Get a channel's health",
+		Doc:   "When the channel last received and sent, its last error, and when a replaced secret ends.",
+		Needs: needs("channels", apikey.Read), Output: healthRecord, Handle: a.getChannelHealth,
+	}, {
 		Method: "PUT", Path: "/channels/{id}", ID: "updateChannel", Tag: "Channels", Summary: "Change a channel",
 		Needs: needs("channels", apikey.Update), Input: channelRecord, Output: channelRecord, Handle: a.updateChannel,
 	}, {
@@ -195,6 +199,42 @@ func (a *API) getChannel(ctx context.Context, r *rest.Request) (rest.Response, e
 		return rest.Response{}, err
 	}
 	return rest.OK(a.wireOfChannel(&c)), nil
+}
+
+var healthRecord = &schema.Record{Name: "channel.health", Doc: "Whether a channel works, by what it did. Times are exact to some seconds.", Members: []schema.Member{
+	{Name: "object", Type: schema.Enum("channel.health")},
+	{Name: "channel_id", Type: schema.ID()},
+	{Name: "last_received_at", Type: schema.Timestamp(), Nullable: true, Doc: "Within the retention of inbound events."},
+	{Name: "last_sent_at", Type: schema.Timestamp(), Nullable: true},
+	{Name: "last_error", Type: schema.Text(), Nullable: true, Doc: "Of a reply that failed, or of a request that could not be processed."},
+	{Name: "last_error_at", Type: schema.Timestamp(), Nullable: true},
+	{Name: "failing", Type: schema.Bool(), Doc: "The last error is newer than the last success."},
+	{Name: "secret_ends_at", Type: schema.Timestamp(), Nullable: true, Doc: "When the next replaced secret ends. Until then the provider must use the new one."},
+}}
+
+type channelHealth struct {
+	Object     string       `json:"object"`
+	ChannelID  string       `json:"channel_id"`
+	ReceivedAt rfc3339.Time `json:"last_received_at"`
+	SentAt     rfc3339.Time `json:"last_sent_at"`
+	Error      *string      `json:"last_error"`
+	ErrorAt    rfc3339.Time `json:"last_error_at"`
+	Failing    bool         `json:"failing"`
+	SecretEnds rfc3339.Time `json:"secret_ends_at"`
+}
+
+func (a *API) getChannelHealth(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	c, err := a.Connections.FindOf(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	h, err := a.Inbound.Health(ctx, &c)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(channelHealth{
+		"channel.health", c.ID, rfc3339.Time(h.ReceivedAt), rfc3339.Time(h.SentAt), orNull(h.Error), rfc3339.Time(h.ErrorAt), h.Failing(), rfc3339.Time(h.SecretEndsAt),
+	}), nil
 }
 
 func (a *API) updateChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {

@@ -131,6 +131,7 @@ func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 // form is the body of the pages of [pages.connect] and [pages.change].
 type form struct {
 	Guide    *guide
+	Steps    [][]stepPart
 	Endpoint web.Code
 	Privacy  *web.Code // of shops
 	Secret   *web.Secret
@@ -147,7 +148,7 @@ type form struct {
 }
 
 func (p *pages) newForm(g *guide, c *connection.Connection) form {
-	f := form{Guide: g, Endpoint: web.Code{Label: "Endpoint URL", Text: p.endpoint(g, c)}}
+	f := form{Guide: g, Steps: g.steps(p.values(g, c, "")), Endpoint: web.Code{Label: "Endpoint URL", Text: p.endpoint(g, c)}}
 	if g.Name == "storefront" {
 		f.Privacy = &web.Code{Label: "Compliance webhook URL", Text: p.BaseURL + privacyPath}
 	}
@@ -339,6 +340,9 @@ func (p *pages) renderConnection(w http.ResponseWriter, r *web.Request, c connec
 	body.Secret, body.Notice, body.Results = once.secret, c.Notice, once.results
 	if p.SendTrouble != nil {
 		body.Trouble = p.SendTrouble(&c)
+	}
+	if once.secret != nil {
+		body.Steps = g.steps(p.values(g, &c, once.secret.Value))
 	}
 	if c.Notice != nil {
 		body.NoticeAt = r.Time(c.Notice.At)

@@ -318,3 +318,30 @@ func TestOthers(t *testing.T) {
 	other.Page("/settings/inbound").Want("No events yet")
 	h.admin.Page("/settings/privacy").Want("No privacy requests.")
 }
+
+// TestTestButton shows the results of a test on the channel's page, and its health.
+func TestTestButton(t *testing.T) {
+	h := newHarness(t)
+	c, secrets, err := h.connections.Connect(t.Context(), connection.New{OrganizationID: h.Organization.ID, Channel: "sms", Address: "+14155550100", ByOperator: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/settings/channels/" + c.ID
+	h.admin.Page(path).Want("Last received", "nothing yet", "Test channel", webtest.BaseURL+"/api/webhooks/sms")
+	webtest.Parse(t, h.admin.Post(path+"/test", nil).Body.String()).Want("Receiving", "Works", "It was not stored.")
+	if code := h.text(secrets[0], "SM1", "Hello"); code != 200 {
+		t.Fatalf("a text is answered %d", code)
+	}
+	if err := h.connections.RecordSend(t.Context(), c.ID, "the provider rejected the key (401)"); err != nil {
+		t.Fatal(err)
+	}
+	d := h.admin.Page(path)
+	d.Want("Last error", "the provider rejected the key (401)")
+	if strings.Count(webtest.Text(d.All("body")[0]), "nothing yet") != 1 {
+		t.Error("the text is not shown as received")
+	}
+	if err := h.connections.SetEnabled(t.Context(), h.Organization.ID, c.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	webtest.Parse(t, h.admin.Post(path+"/test", nil).Body.String()).Want("Receiving", "Fails", "The channel is disabled, so requests are refused.")
+}

@@ -1,7 +1,9 @@
 package channels
 
 import (
+	"net/url"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -12,7 +14,47 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/channel/storefront"
 	"github.com/kickstand-dev/kickstand/internal/channel/voice"
+	"github.com/kickstand-dev/kickstand/internal/connection"
 )
+
+// TestSteps checks that steps have only known values, and links of providers, and that the values of
+// a connection are in them.
+func TestSteps(t *testing.T) {
+	p := &pages{Config: Config{BaseURL: "https://help.example.com", Connections: connection.Open(nil, nil, []channel.Adapter{email.NewJSON(email.Config{})})}}
+	for _, g := range guides {
+		links := 0
+		for _, step := range g.steps(nil) {
+			for _, part := range step {
+				if strings.ContainsAny(part.Text, "{}") {
+					t.Errorf("%s: %q has an unknown value", g.Name, part.Text)
+				}
+				if part.Link == "" {
+					continue
+				}
+				links++
+				if u, err := url.Parse(part.Link); err != nil || !strings.Contains(u.Host, ".") || u.Scheme != "https" {
+					t.Errorf("%s: %q is no link", g.Name, part.Link)
+				}
+			}
+		}
+		if links == 0 && g.Name != "email-raw" && g.Name != "api" {
+			t.Errorf("%s: no link to the provider", g.Name)
+		}
+	}
+	g := findGuide("email-json")
+	var codes []string
+	for _, step := range g.steps(p.values(g, &connection.Connection{ID: "c1", Channel: "email-json", Address: "help@example.com"}, "s3cret/1")) {
+		for _, part := range step {
+			if part.Code != "" {
+				codes = append(codes, part.Code)
+			}
+		}
+	}
+	want := []string{"https://kickstand:s3cret%2F1@help.example.com/api/webhooks/inbound-email?c=c1", "help@example.com"}
+	if !slices.Equal(codes, want) {
+		t.Errorf("the values are %q, want %q", codes, want)
+	}
+}
 
 // TestGuidesNameDeclaredCredentials checks that forms request only credentials that the
 // adapter declares: it cannot read any other.
