@@ -43,13 +43,14 @@ func TestFirstTicket(t *testing.T) {
 		v.press("Connect")
 		v.waitText("Main number")
 		v.open("/inbox")
+		v.waitText("Waiting for your first message")
 		if scripts {
 			v.waitLive()
 		}
 		const question, answer = "Hello, scooter B-0417 does not unlock.", "Sorry! Please try B-0112 beside it."
 		p.receiveText("SM1", "+14155550123", question)
 		if scripts {
-			v.waitText(question)
+			v.waitText(question, "First message received") // without a reload
 			v.keys("j")
 			v.wait("the focus on the ticket", `document.activeElement.closest("#t1")`)
 			v.keys(kb.Enter)

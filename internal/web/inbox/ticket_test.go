@@ -1,6 +1,7 @@
 package inbox_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -928,5 +929,35 @@ func TestLoadPictures(t *testing.T) {
 	other.WantRefused(other.Get(path), http.StatusNotFound)
 	if len(far.asked) != 1 {
 		t.Errorf("asked %d times", len(far.asked))
+	}
+}
+
+// TestAgentTyping: a member who writes a reply is reported, one who writes a note or reads is not;
+// and a customer who types is shown.
+func TestAgentTyping(t *testing.T) {
+	var reports []string
+	h := newHarness(t, func(c *inbox.Config) {
+		c.AgentTyping = func(_ context.Context, t *desk.Ticket, name string) { reports = append(reports, t.ID+" "+name) }
+	})
+	first := h.receive(desk.ChannelAPI, channel.Message{ExternalID: "u/m", ThreadKey: "u/c", From: channel.Party{ID: "u"}, Text: "Hello"})
+	b := h.SignIn(h.Agent)
+	for _, form := range []url.Values{{"state": {"open"}}, {"state": {"writing"}, "note": {"1"}}, {"state": {"writing"}}, {"state": {"gone"}}} {
+		if w := b.Post("/tickets/1/here", form); w.Code != http.StatusNoContent {
+			t.Fatalf("%v: got %d", form, w.Code)
+		}
+	}
+	if want := []string{first.TicketID + " " + h.Agent.Name}; !slices.Equal(reports, want) {
+		t.Errorf("reports %q, want %q", reports, want)
+	}
+	if got := shown(t, b.Page("/tickets/1"), "colleagues"); got != "" {
+		t.Errorf("nobody types: %q", got)
+	}
+	h.Live.ReportTyping(h.Organization.ID, first.TicketID)
+	if got := shown(t, b.Page("/tickets/1"), "colleagues"); got != "The customer is typing." {
+		t.Errorf("the customer types: %q", got)
+	}
+	h.Live.StopTyping(h.Organization.ID, first.TicketID)
+	if got := shown(t, b.Page("/tickets/1"), "colleagues"); got != "" {
+		t.Errorf("the customer has written: %q", got)
 	}
 }
