@@ -183,7 +183,6 @@ type App struct {
 	newLimiter func(name string, limit int, window time.Duration) account.Limiter
 
 	queue      *queue.Queue
-	outbound   *outbound.Service
 	events     event.Log
 	files      blob.Store // of blobs, not measured
 	blobs      blob.Store
@@ -563,7 +562,6 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 	})
 	sender.RegisterWorkers(a.queue, a.Desk)
 	a.sender = sender
-	a.outbound = sender
 	a.Webhooks = webhook.Open(webhook.Config{
 		DB: a.DB, Queue: a.queue, Events: &a.events, Box: a.box, AllowPrivate: c.AllowPrivateReceivers,
 		Transport:      a.metrics.WebhookTransport(netguard.NewTransport(netguard.Guard{AllowPrivate: c.AllowPrivateReceivers})),

@@ -107,7 +107,7 @@ func TestChannelTests(t *testing.T) {
 			if tt.noCredentials {
 				want = outbound.ErrNoCredentials
 			}
-			if err := a.outbound.TestCredentials(t.Context(), &c); !errors.Is(err, want) || err != nil && want == nil {
+			if err := a.sender.TestCredentials(t.Context(), &c); !errors.Is(err, want) || err != nil && want == nil {
 				t.Errorf("credentials: %v, want %v", err, want)
 			}
 
@@ -117,7 +117,7 @@ func TestChannelTests(t *testing.T) {
 				if tt.credentials["smtp_url"] != "" {
 					refused = a.withCredentials(t, c, map[string]string{"smtp_url": strings.Replace(server.URL, "user:password@", "user:wrong@", 1)})
 				}
-				err := a.outbound.TestCredentials(t.Context(), &refused)
+				err := a.sender.TestCredentials(t.Context(), &refused)
 				if err == nil || errors.Is(err, outbound.ErrNoCredentials) {
 					t.Errorf("refused credentials: %v, want a reason", err)
 				} else {
