@@ -214,7 +214,7 @@ func (s *Service) call(ctx context.Context, c channel.APIRequest, check func() e
 	return a, true, nil
 }
 
-// typingTimeout bounds a report of typing, which nobody waits for.
+// typingTimeout bounds a report of typing, which is of no use later.
 const typingTimeout = 3 * time.Second
 
 // ReportTyping reports to the far side of a conversation that an agent writes there, if the channel

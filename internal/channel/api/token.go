@@ -37,7 +37,7 @@ type tokenHeader struct {
 	Critical  json.RawMessage `json:"crit"`
 }
 
-// claims are the claims of a token. Pointers tell absent times from zero.
+// claims are the claims of a token. A nil time is absent.
 type claims struct {
 	Subject   string   `json:"sub"`
 	Audience  string   `json:"aud"`

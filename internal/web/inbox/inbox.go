@@ -41,7 +41,7 @@ type Config struct {
 	Keys        *apikey.Service // nil: changes do not name API keys
 	Pictures    *remoteimage.Service
 	Search      *search.Service // nil: no search over all records
-	// AgentTyping is called repeatedly while a member writes a reply; nil: no one is told. It may
+	// AgentTyping is called repeatedly while a member writes a reply; nil: no reports. It may
 	// take a few seconds.
 	AgentTyping func(ctx context.Context, t *desk.Ticket, name string)
 	// Fleet is the production fleet, on FleetDB.
