@@ -58,7 +58,7 @@ func (r *Request) First(names ...string) string {
 type Info struct {
 	Name          string // adapter name: "sms", "email-raw"
 	TicketChannel string // channel of the ticket: "sms", "email"
-	Path          string // endpoint for the provider: "/api/webhooks/sms"
+	Path          string // endpoint for the provider: "/api/webhooks/sms"; empty: it posts nothing
 	MaxBody       int64  // bytes; larger bodies get a 413
 
 	// Aliases are further endpoint paths.
@@ -172,6 +172,19 @@ type SecretResolver interface {
 	// channel, newest first. secrets are the connection's valid signing secrets. An empty
 	// result verifies nothing.
 	SigningSecrets(channel string, secrets []string, credentials Credentials) []string
+}
+
+// ConfigChecker is implemented by channels with settings and credentials of a required form.
+type ConfigChecker interface {
+	// CheckConfig returns what is wrong with a connection's settings and credentials. Messages
+	// quote no credential.
+	CheckConfig(settings, credentials map[string]string) []ConfigIssue
+}
+
+// ConfigIssue is an invalid setting or credential.
+type ConfigIssue struct {
+	Path    string // settings.NAME or credentials.NAME
+	Message string // the rest of a sentence
 }
 
 // Preparer is implemented by channels that must fetch a certificate before they can verify.

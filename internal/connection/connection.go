@@ -173,8 +173,9 @@ func (s *Service) ConnectTx(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	for i, secret := range n.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, a)
 	}
+	checkConfig(&v, a, n.Settings, n.Credentials)
 	values := slices.Clone(n.Secrets)
-	if len(values) == 0 {
+	if len(values) == 0 && (!known || a.Info().Path != "") {
 		values = []string{newSecret(&v, "secrets", a)}
 	}
 	if err := v.Err(); err != nil {
@@ -269,6 +270,17 @@ func checkMap(v *problem.Validation, path string, m map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		v.Line(path, name, 1, 64)
 		v.Length(path, m[name], 0, maxValue)
+	}
+}
+
+// checkConfig adds what the channel finds wrong with settings and credentials.
+func checkConfig(v *problem.Validation, a channel.Adapter, settings, credentials map[string]string) {
+	checker, ok := a.(channel.ConfigChecker)
+	if !ok {
+		return
+	}
+	for _, issue := range checker.CheckConfig(settings, credentials) {
+		v.Add(issue.Path, "%s", issue.Message)
 	}
 }
 
@@ -390,6 +402,16 @@ func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, id st
 		return Connection{}, err
 	}
 	checkOwnKey(&v, change.Credentials, s.apis[c.Channel])
+	if change.Settings != nil || change.Credentials != nil {
+		settings, credentials := c.Settings, c.credentials
+		if change.Settings != nil {
+			settings = change.Settings
+		}
+		if change.Credentials != nil {
+			credentials = change.Credentials
+		}
+		checkConfig(&v, s.adapters[c.Channel], settings, credentials)
+	}
 	for i, secret := range change.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, s.adapters[c.Channel])
 	}

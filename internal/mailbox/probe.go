@@ -1,0 +1,140 @@
+package mailbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// probeTime bounds a probe.
+const probeTime = 40 * time.Second
+
+// Probe is the result of [Service.Probe].
+type Probe struct {
+	Folders []ProbedFolder `json:"folders"` // empty: mails are not collected
+	Sends   bool           `json:"sends"`   // the SMTP server accepts the login
+}
+
+// ProbedFolder is a folder to be read.
+type ProbedFolder struct {
+	Name  string `json:"name"`
+	Mails int    `json:"mails"`
+}
+
+// Probe signs in at the servers of a connection that is not stored yet, and looks for its folders.
+// The error is a [problem.Invalid] of the field to correct, with its remedy.
+func (s *Service) Probe(ctx context.Context, n *connection.New) (p Probe, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	address := email.Canonical(n.Address)
+	if address == "" {
+		return p, invalid("address", "must be a mail address such as support@example.com")
+	}
+	var v problem.Validation
+	for _, issue := range new(email.Mailbox).CheckConfig(n.Settings, n.Credentials) {
+		v.Add(issue.Path, "%s", issue.Message)
+	}
+	if err := v.Err(); err != nil {
+		return p, err
+	}
+	a, err := email.ParseAccount(address, n.Settings, n.Credentials)
+	if err != nil {
+		return p, err
+	}
+	if a.IMAP.Host != "" {
+		if p.Folders, err = s.probeFolders(ctx, &a); err != nil {
+			return p, err
+		}
+	}
+	if a.SMTP.Host == "" {
+		return p, nil
+	}
+	server, err := s.sender("", &a, n.Credentials[email.CredentialServer])
+	if err != nil {
+		return p, invalid("credentials."+email.CredentialServer, "%s", err)
+	}
+	if err := server.Check(ctx); err != nil {
+		return p, sendProblem(&a, err)
+	}
+	p.Sends = true
+	return p, nil
+}
+
+func invalid(path, format string, args ...any) error {
+	var v problem.Validation
+	v.Add(path, format, args...)
+	return v.Err()
+}
+
+// probeFolders looks for the folders of an account.
+func (s *Service) probeFolders(ctx context.Context, a *email.Account) (list []ProbedFolder, err error) {
+	c, err := s.open(ctx, a)
+	if err != nil {
+		return nil, troubleProblem(ctx, err)
+	}
+	defer c.close()
+	for _, name := range a.Folders {
+		_, ok, err := c.choose(ctx, name)
+		if err != nil {
+			return nil, troubleProblem(ctx, err)
+		}
+		if !ok {
+			return nil, invalid("settings."+email.SettingFolders, "has %s, which is no folder of the mailbox", name)
+		}
+		list = append(list, ProbedFolder{name, int(c.client.Mailbox().NumMessages)})
+	}
+	return list, nil
+}
+
+// troubleProblem converts a failure to a problem of the field to correct.
+func troubleProblem(ctx context.Context, err error) error {
+	t, ok := errors.AsType[*Trouble](err)
+	if !ok {
+		if ctx.Err() != nil {
+			return invalid("credentials."+email.CredentialIMAP, "names a server that does not answer in time")
+		}
+		return err
+	}
+	path := "credentials." + email.CredentialIMAP
+	if t.Kind == TroubleLogin {
+		path = "credentials." + email.CredentialPassword
+	}
+	var v problem.Validation
+	v.Add(path, "is not usable: %s", t.Text)
+	p, _ := errors.AsType[*problem.Error](v.Err())
+	return p.Because(t.Cause)
+}
+
+// sendProblem converts a failure of the SMTP server.
+func sendProblem(a *email.Account, err error) error {
+	e, _ := errors.AsType[*mail.Error](err)
+	if e == nil {
+		return err
+	}
+	path, text := "credentials."+email.CredentialServer, ""
+	reply := e.Text
+	switch e.Op {
+	case mail.OpConnect:
+		text = fmt.Sprintf("the SMTP server %s cannot be reached. Check its name and its port, usually 465 or 587", a.SMTP.Address())
+	case mail.OpTLS:
+		text = fmt.Sprintf("no TLS connection to the SMTP server %s", a.SMTP.Address())
+	case mail.OpLogin:
+		path = "credentials." + email.CredentialPassword
+		text = fmt.Sprintf("the SMTP server %s rejects the login of %s", a.SMTP.Host, a.User)
+		if e.Err == nil {
+			text += ": " + printable(reply) + ". " + loginAdvice(&email.Account{IMAP: a.SMTP, Provider: a.Provider})
+		}
+	default:
+		text = fmt.Sprintf("the SMTP server %s does not answer as expected", a.SMTP.Address())
+	}
+	if e.Err != nil {
+		text += ": " + redact(a, printable(e.Err.Error()))
+	}
+	return invalid(path, "is not usable: %s", text)
+}
