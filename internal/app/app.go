@@ -587,7 +587,9 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 	a.Mailboxes = mailbox.Open(mailbox.Config{
 		DB: a.DB, Connections: a.Connections, Journal: a.Inbound, Guard: out.guard,
 		RetryTimeScale: c.RetryTimeScale, Observe: a.metrics.Mails, Logger: a.log,
-		Changed: func(organizationID, connectionID string) { a.live.PublishCoalesced(organizationID, "channel:"+connectionID) },
+		Changed: func(organizationID, connectionID string) {
+			a.live.PublishCoalesced(organizationID, "channel:"+connectionID)
+		},
 	})
 	a.pictures = a.openPictures(a.blobs, a.box)
 	return nil
@@ -746,7 +748,7 @@ func (a *App) openBlobs() (blob.Store, error) {
 // InboundURL returns the URL to which a channel's provider posts.
 func (a *App) InboundURL(adapter string) string {
 	for _, ad := range a.adapters {
-		if info := ad.Info(); info.Name == adapter && info.Path != "" {
+		if info := ad.Info(); info.Name == adapter && !info.Collected {
 			return a.BaseURL + info.Path
 		}
 	}

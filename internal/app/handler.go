@@ -168,7 +168,7 @@ func (a *App) endpoints(live, sandbox fleetBase) []web.Endpoint {
 	}
 	for _, ad := range a.adapters {
 		info := ad.Info()
-		if info.Path == "" {
+		if info.Collected {
 			continue
 		}
 		endpoints = append(endpoints, web.Endpoint{Path: info.Path, Description: "where the provider of the channel " + info.Name + " posts"})

@@ -58,7 +58,7 @@ func (r *Request) First(names ...string) string {
 type Info struct {
 	Name          string // adapter name: "sms", "email-raw"
 	TicketChannel string // channel of the ticket: "sms", "email"
-	Path          string // endpoint for the provider: "/api/webhooks/sms"; empty: it posts nothing
+	Path          string // endpoint for the provider: "/api/webhooks/sms"
 	MaxBody       int64  // bytes; larger bodies get a 413
 
 	// Aliases are further endpoint paths.
@@ -74,6 +74,10 @@ type Info struct {
 	// the deployment's secrets verify its requests, and its events are neither routed nor
 	// unrouted.
 	Deployment bool
+
+	// Collected marks a channel without an endpoint: a reader collects its requests at the
+	// provider. It has no path, and its connections have no signing secrets.
+	Collected bool
 
 	// SharedKey marks a provider that signs for all its customers with one key. No secret of a
 	// connection can verify a request, so a connection receives only once its address is

@@ -175,7 +175,7 @@ func (s *Service) ConnectTx(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	}
 	checkConfig(&v, a, n.Settings, n.Credentials)
 	values := slices.Clone(n.Secrets)
-	if len(values) == 0 && (!known || a.Info().Path != "") {
+	if len(values) == 0 && (!known || !a.Info().Collected) {
 		values = []string{newSecret(&v, "secrets", a)}
 	}
 	if err := v.Err(); err != nil {

@@ -223,7 +223,7 @@ func (s *Service) Register(mux *http.ServeMux) {
 	byPath := make(map[string]*endpoint)
 	for _, a := range s.adapters {
 		info := a.Info()
-		if info.Path == "" {
+		if info.Collected {
 			continue
 		}
 		for _, path := range append([]string{info.Path}, info.Aliases...) {

@@ -81,7 +81,8 @@ type Service struct {
 	wake        chan struct{}
 
 	mu      sync.Mutex
-	readers map[string]*reader // by connection
+	readers map[string]*reader     // by connection
+	probes  map[string][]time.Time // recent ones, by organization
 	work    sync.WaitGroup
 }
 
@@ -111,7 +112,7 @@ func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, connections: c.Connections, journal: c.Journal, guard: c.Guard, tls: c.TLS, scale: c.RetryTimeScale,
 		observe: c.Observe, changed: c.Changed, log: c.Logger,
-		instance: uuid.NewString(), wake: make(chan struct{}, 1), readers: make(map[string]*reader),
+		instance: uuid.NewString(), wake: make(chan struct{}, 1), readers: make(map[string]*reader), probes: make(map[string][]time.Time),
 		memory: fairqueue.New(fairqueue.Config{Capacity: maxMemory, PerKey: maxReaders, Waiting: maxReaders}),
 	}
 	if s.scale == 0 {
@@ -134,7 +135,7 @@ func (s *Service) connectionChanged(ctx context.Context, tx *db.Tx, c *connectio
 	}
 	account, err := email.ParseAccount(c.Address, c.Settings, c.CredentialValues())
 	if gone || err != nil || account.IMAP.Host == "" {
-		tx.AfterCommit(s.look)
+		tx.AfterCommit(s.signal)
 		return deleteState(ctx, tx, c.ID)
 	}
 	since := tx.Now.AddDate(0, 0, -account.ImportDays).Truncate(time.Second)
@@ -151,12 +152,12 @@ func (s *Service) connectionChanged(ctx context.Context, tx *db.Tx, c *connectio
 			return problem.New(problem.Precondition, "an organization can have at most %d mailboxes", maxPerOrganization)
 		}
 	}
-	tx.AfterCommit(s.look)
+	tx.AfterCommit(s.signal)
 	return nil
 }
 
-// look has [Service.Run] look for mailboxes to read.
-func (s *Service) look() {
+// signal has [Service.Run] look for mailboxes to read.
+func (s *Service) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -218,7 +219,7 @@ func (s *Service) start(ctx context.Context, l lease) {
 		delete(s.readers, l.connectionID)
 		s.mu.Unlock()
 		if errors.Is(context.Cause(ctx), errChanged) {
-			s.look()
+			s.signal()
 		}
 	})
 }
@@ -301,4 +302,11 @@ func (r *reader) read(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// Readers returns the number of mailboxes that this process reads.
+func (s *Service) Readers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.readers)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
@@ -28,13 +30,20 @@ type ProbedFolder struct {
 }
 
 // Probe signs in at the servers of a connection that is not stored yet, and looks for its folders.
-// The error is a [problem.Invalid] of the field to correct, with its remedy.
+// It adds the servers of its domain if the connection names none. Errors: a [problem.Invalid] of
+// the field to correct, with its remedy; RateLimited.
 func (s *Service) Probe(ctx context.Context, n *connection.New) (p Probe, err error) {
+	if err := s.limitProbes(n.OrganizationID); err != nil {
+		return p, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	address := email.Canonical(n.Address)
 	if address == "" {
 		return p, invalid("address", "must be a mail address such as support@example.com")
+	}
+	if err := s.discover(ctx, n, address); err != nil {
+		return p, err
 	}
 	var v problem.Validation
 	for _, issue := range new(email.Mailbox).CheckConfig(n.Settings, n.Credentials) {
@@ -64,6 +73,27 @@ func (s *Service) Probe(ctx context.Context, n *connection.New) (p Probe, err er
 	}
 	p.Sends = true
 	return p, nil
+}
+
+// An organization can probe maxProbes times in probeWindow, since it names the servers.
+const (
+	maxProbes   = 20
+	probeWindow = 10 * time.Minute
+)
+
+func (s *Service) limitProbes(organizationID string) error {
+	now := s.db.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.probes, func(_ string, at []time.Time) bool { return now.Sub(at[len(at)-1]) >= probeWindow })
+	recent := slices.DeleteFunc(s.probes[organizationID], func(at time.Time) bool { return now.Sub(at) >= probeWindow })
+	if len(recent) >= maxProbes {
+		p := problem.New(problem.RateLimited, "too many attempts to connect a mailbox: try again later")
+		p.RetryAfter = probeWindow - now.Sub(recent[0])
+		return p
+	}
+	s.probes[organizationID] = append(recent, now)
+	return nil
 }
 
 func invalid(path, format string, args ...any) error {

@@ -74,7 +74,7 @@ func NewMailbox(c Config) *Mailbox {
 
 // Info implements [channel.Adapter].
 func (*Mailbox) Info() channel.Info {
-	return channel.Info{Name: MailboxName, TicketChannel: ticketChannel, MaxBody: maxBody}
+	return channel.Info{Name: MailboxName, TicketChannel: ticketChannel, MaxBody: maxBody, Collected: true}
 }
 
 // Verify implements [channel.Adapter]: nobody can post mails of a mailbox.

@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/shop"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -30,6 +31,7 @@ type Config struct {
 	Connections *connection.Service
 	Inbound     *inbound.Service
 	Shop        *shop.Service
+	Mailboxes   *mailbox.Service
 	BaseURL     string // public address, without a trailing slash
 	// SendTrouble returns what an admin has to do so that a connection can send replies; empty:
 	// nothing. nil: this server sends none.
@@ -135,6 +137,7 @@ type form struct {
 	Row      row // zero before it is connected
 	Notice   *connection.Notice
 	NoticeAt web.Time
+	Mailbox  *mailboxView
 	Orders   *shop.Subscriptions
 	Checked  web.Time
 	Trouble  string // why it cannot send, and what to do; empty: it can
@@ -167,9 +170,16 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 			}
 		case in.Long:
 			f.Type, f.Rows = "textarea", 3
+		case in.Password:
+			f.Type, f.Autocomplete = "password", "off"
 		}
 		fs = append(fs, f)
 		return &fs[len(fs)-1]
+	}
+	addSettings := func() {
+		for _, in := range g.Settings {
+			add("settings.", in, true)
+		}
 	}
 	if !connected {
 		address := g.Address
@@ -182,8 +192,8 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 		}
 	}
 	add("", input{Name: "name", Label: "Name", Help: "Shown to colleagues, and to customers as the sender of mails. Empty: the address."}, true)
-	for _, in := range g.Settings {
-		add("settings.", in, true)
+	if !g.Read {
+		addSettings()
 	}
 	for _, in := range g.Credentials {
 		_, has := set[in.Name]
@@ -195,6 +205,9 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 		if has {
 			fs = append(fs, web.Field{Name: "forget." + in.Name, Label: "Remove “" + in.Label + "”", Type: "checkbox", Optional: true})
 		}
+	}
+	if g.Read { // the login is first
+		addSettings()
 	}
 	return fs
 }
@@ -251,6 +264,15 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 		fs.Focus()
 		return p.renderConnect(w, r, g, fs, http.StatusUnprocessableEntity)
 	}
+	if g.Read {
+		if _, err := p.Mailboxes.Probe(r.Context(), &n); err != nil {
+			fs.Fill(url.Values{"credentials.imap_url": {n.Credentials["imap_url"]}, "credentials.smtp_url": {n.Credentials["smtp_url"]}})
+			if status := fs.Answer(w, err); status != 0 {
+				return p.renderConnect(w, r, g, fs, status)
+			}
+			return err
+		}
+	}
 	var c connection.Connection
 	var secrets []string
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
@@ -271,6 +293,9 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 
 // connected returns the notice after connecting.
 func (p *pages) connected(g *guide, c *connection.Connection) string {
+	if g.Read {
+		return "The mailbox is connected. Its new mails become tickets."
+	}
 	if len(p.Connections.Needs(c)) > 0 {
 		return g.Title + " is connected. Now prove that the address is yours, and have the provider post here."
 	}
@@ -342,6 +367,11 @@ func (p *pages) renderConnection(w http.ResponseWriter, r *web.Request, c connec
 	}
 	if body.Proof, err = p.newProof(r, &c, once.wrong); err != nil {
 		return err
+	}
+	if g.Read {
+		if body.Mailbox, err = p.newMailboxView(r, &c); err != nil {
+			return err
+		}
 	}
 	if g.Name == "storefront" && p.Shop != nil {
 		s, err := p.Shop.Subscriptions(r.Context(), p.DB, c.ID)

@@ -21,6 +21,8 @@ type guide struct {
 	Settings    []input
 	// Named: the provider must post to the endpoint with the connection's id.
 	Named bool
+	// Read: its servers are called; nothing is posted.
+	Read bool
 }
 
 // input is a field of the form.
@@ -31,6 +33,7 @@ type input struct {
 	Placeholder string
 	Required    bool
 	Long        bool // several lines
+	Password    bool
 	Choices     []string
 }
 
@@ -54,6 +57,22 @@ var (
 
 // guides lists the channels that an organization can connect, most common first.
 var guides = []guide{{
+	Name: "mailbox", Title: "Mailbox", Icon: "channel-email", Provider: "Gmail, Microsoft 365, any IMAP server", Doc: "mailbox.md", Read: true,
+	Text: "Mail of an existing mailbox, read by IMAP and left in place. Replies leave by its SMTP server.",
+	Steps: []string{"Enable IMAP in the settings of the mailbox, if its provider requires it.",
+		"Gmail, Yahoo, iCloud, Fastmail: create an app password in the security settings of the account.",
+		"Enter address and password. The servers of well-known providers are found by the address."},
+	Address: mailAddress,
+	Credentials: []input{{Name: "password", Label: "Password", Password: true, Help: "Of the mailbox, or an app password."},
+		{Name: "username", Label: "User", Help: "Empty: the address."},
+		{Name: "imap_url", Label: "IMAP server", Placeholder: "imaps://imap.example.com", Help: "imaps:// for TLS, imap:// for STARTTLS. Empty: found by the address."},
+		{Name: "smtp_url", Label: "SMTP server", Placeholder: "smtps://smtp.example.com", Help: "Sends replies, with the same user and password. smtps:// for TLS, smtp:// for STARTTLS. With an IMAP server only, the deployment’s mail server sends them."}},
+	Settings: []input{{Name: "folders", Label: "Folders", Placeholder: "INBOX", Help: "Names separated by commas."},
+		{Name: "import_days", Label: "Import mails of the last days", Placeholder: "0", Help: "When it is connected. 0: only new mails."},
+		{Name: "aliases", Label: "Further addresses", Placeholder: "sales@example.com, @example.org", Help: "Whose mail arrives in this mailbox: addresses and whole domains."},
+		{Name: "mark_seen", Label: "Mark collected mails as read", Choices: []string{"", "true"}},
+		{Name: "move_to", Label: "Move collected mails to folder", Help: "Empty: they stay where they are."}, autoAnswer},
+}, {
 	Name: "email-raw", Title: "E-mail by HTTP", Icon: "channel-email", Provider: "CloudMailin, Forward Email, any mail-to-HTTP service", Doc: "email-raw.md",
 	Text:  "Mail that a service receives by SMTP and posts here as raw messages.",
 	Steps: []string{"Configure the service to post each message, with its envelope, to the URL below.", "Enter the secret there as signing key, bearer token, or Basic password."}, Made: true,
