@@ -67,7 +67,9 @@ func (d *dovecot) create(folder string) {
 }
 
 // path returns the path of the folder that receives mails.
-func (d *dovecot) path() string { return filepath.Join(d.folder, "mail", d.user, "Maildir", "."+d.moved) }
+func (d *dovecot) path() string {
+	return filepath.Join(d.folder, "mail", d.user, "Maildir", "."+d.moved)
+}
 
 // deliver adds a mail, as a mail server does.
 func (d *dovecot) deliver(name, raw string) {

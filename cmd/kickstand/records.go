@@ -379,6 +379,7 @@ type channelConnectCmd struct {
 	SMTP        string   `name:"smtp" placeholder:"URL" help:"Channel mailbox: the SMTP server, such as smtps://smtp.example.com."`
 	User        string   `help:"Channel mailbox: the user at both servers (default: the address)."`
 	Password    string   `secret:"true" help:"Channel mailbox: the password at both servers."`
+	OAuth       string   `name:"oauth" placeholder:"PROVIDER" help:"Channel mailbox: sign in at google or microsoft in place of a password."`
 
 	Setting map[string]string `placeholder:"NAME=VALUE" help:"Setting of the channel, such as missed_calls=ticket; several with semicolons."`
 }
@@ -441,7 +442,7 @@ func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 // addServers adds the servers of a mailbox to the credentials.
 func (c *channelConnectCmd) addServers(n *connection.New) {
 	for name, value := range map[string]string{
-		email.CredentialIMAP: c.IMAP, email.CredentialServer: c.SMTP, email.CredentialUser: c.User, email.CredentialPassword: c.Password,
+		email.CredentialIMAP: c.IMAP, email.CredentialServer: c.SMTP, email.CredentialUser: c.User, email.CredentialPassword: c.Password, email.CredentialProvider: c.OAuth,
 	} {
 		if value == "" {
 			continue
@@ -468,6 +469,9 @@ func (*channelConnectCmd) connectMailbox(ctx context.Context, e *env, a *app.App
 		mailbox.Probe
 	}{made, probe}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s is connected.\n", made.Address)
+		if provider := n.Credentials[email.CredentialProvider]; provider != "" {
+			fmt.Fprintf(w, "Next: an admin signs in at %s: %s/settings/channels/%s\n", a.Mailboxes.ProviderTitle(provider), a.BaseURL, made.ID)
+		}
 		for _, f := range probe.Folders {
 			fmt.Fprintf(w, "Folder %s has %d mails. A running server reads it within seconds.\n", f.Name, f.Mails)
 		}

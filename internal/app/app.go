@@ -109,6 +109,8 @@ type Config struct {
 	// proof if the base URL is this machine, else 10 minutes. Negative: no proof.
 	FreshProof time.Duration
 
+	MailboxClients map[string]mailbox.OAuthClient // by provider, for mailboxes
+
 	OIDCIssuer       string // empty: no identity provider
 	OIDCClientID     string
 	OIDCClientSecret string // empty: a public client
@@ -585,7 +587,8 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 	})
 	a.Calls.RegisterWorkers(a.Inbound)
 	a.Mailboxes = mailbox.Open(mailbox.Config{
-		DB: a.DB, Connections: a.Connections, Journal: a.Inbound, Guard: out.guard,
+		DB: a.DB, Connections: a.Connections, Journal: a.Inbound, Guard: out.guard, Box: a.box,
+		OAuth: c.MailboxClients, HTTP: out.providers, BaseURL: c.BaseURL,
 		RetryTimeScale: c.RetryTimeScale, Observe: a.metrics.Mails, Logger: a.log,
 		Changed: func(organizationID, connectionID string) {
 			a.live.PublishCoalesced(organizationID, "channel:"+connectionID)

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/seal"
 
 	"github.com/google/uuid"
 )
@@ -47,13 +49,19 @@ type Journal interface {
 	Collect(ctx context.Context, c *connection.Connection, requests []*channel.Request, record func(ctx context.Context, tx *db.Tx) (wanted []bool, err error)) error
 }
 
-// Config configures a [Service]. Required are DB, Connections, Journal and Logger.
+// Config configures a [Service]. Required are DB, Connections, Journal, Box and Logger, and
+// HTTP and BaseURL with OAuth.
 type Config struct {
 	DB          *db.DB
 	Connections *connection.Service
 	Journal     Journal
 	Guard       netguard.Guard // of the servers, which organizations choose
 	TLS         *tls.Config    // nil: the system's roots
+	Box         *seal.Box
+	// OAuth has the deployment's clients by the names of their providers.
+	OAuth   map[string]OAuthClient
+	HTTP    http.RoundTripper // for requests for tokens
+	BaseURL string            // public address, without a trailing slash
 	// RetryTimeScale multiplies the waits after failures; 0 means 1.
 	RetryTimeScale float64
 	// Observe is called after a batch with the numbers of collected mails, and of those that were
@@ -72,6 +80,9 @@ type Service struct {
 	journal     Journal
 	guard       netguard.Guard
 	tls         *tls.Config
+	box         *seal.Box
+	providers   map[string]*oauthProvider // with a client
+	http        http.RoundTripper
 	scale       float64
 	observe     func(collected, known int)
 	changed     func(organizationID, connectionID string)
@@ -110,7 +121,8 @@ const (
 // before the connections are used.
 func Open(c Config) *Service {
 	s := &Service{
-		db: c.DB, connections: c.Connections, journal: c.Journal, guard: c.Guard, tls: c.TLS, scale: c.RetryTimeScale,
+		db: c.DB, connections: c.Connections, journal: c.Journal, guard: c.Guard, tls: c.TLS, box: c.Box,
+		providers: newProviders(c.OAuth, c.BaseURL), http: c.HTTP, scale: c.RetryTimeScale,
 		observe: c.Observe, changed: c.Changed, log: c.Logger,
 		instance: uuid.NewString(), wake: make(chan struct{}, 1), readers: make(map[string]*reader), probes: make(map[string][]time.Time),
 		memory: fairqueue.New(fairqueue.Config{Capacity: maxMemory, PerKey: maxReaders, Waiting: maxReaders}),
@@ -289,7 +301,7 @@ func (r *reader) read(ctx context.Context) error {
 	if r.account, err = email.ParseAccount(c.Address, c.Settings, c.CredentialValues()); err != nil {
 		return &Trouble{Kind: TroubleSettings, Text: err.Error()}
 	}
-	session, err := r.open(ctx, &r.account)
+	session, err := r.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -302,6 +314,26 @@ func (r *reader) read(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// connect connects to the server of the mailbox. A token that the server refuses is replaced
+// once: the provider may have revoked it.
+func (r *reader) connect(ctx context.Context) (*session, error) {
+	if r.account.Provider == "" {
+		return r.open(ctx, &r.account, "")
+	}
+	token, err := r.token(ctx, r.connectionID, r.account.Provider, "")
+	if err != nil {
+		return nil, err
+	}
+	c, err := r.open(ctx, &r.account, token)
+	if t, ok := errors.AsType[*Trouble](err); !ok || t.Kind != TroubleLogin {
+		return c, err
+	}
+	if token, err = r.token(ctx, r.connectionID, r.account.Provider, token); err != nil {
+		return nil, err
+	}
+	return r.open(ctx, &r.account, token)
 }
 
 // Readers returns the number of mailboxes that this process reads.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -49,6 +50,9 @@ type house struct {
 	guard       netguard.Guard
 	caps        imap.CapSet
 	starttls    bool
+	sealing     *seal.Box
+	grantor     *grantor // nil: no tokens
+	clients     map[string]mailbox.OAuthClient
 	log         lockedBuffer
 	stop        func() // of Run
 }
@@ -129,7 +133,8 @@ func start(t *testing.T, change ...func(*house)) *house {
 	}
 	h.create("INBOX")
 	h.serve()
-	h.connections = connection.Open(h.db, seal.New(seal.NewKey()), []channel.Adapter{email.NewMailbox(email.Config{})})
+	h.sealing = seal.New(seal.NewKey())
+	h.connections = connection.Open(h.db, h.sealing, []channel.Adapter{email.NewMailbox(email.Config{})})
 	h.journal = &journal{db: h.db, arrived: make(chan struct{})}
 	h.Service = h.open()
 	t.Cleanup(func() {
@@ -148,6 +153,7 @@ func start(t *testing.T, change ...func(*house)) *house {
 func (h *house) open() *mailbox.Service {
 	return mailbox.Open(mailbox.Config{
 		DB: h.db, Connections: h.connections, Journal: h.journal, Guard: h.guard, TLS: h.tls, RetryTimeScale: .001,
+		Box: h.sealing, OAuth: h.clients, HTTP: http.DefaultTransport, BaseURL: "https://help.example",
 		Logger: slog.New(slog.NewTextHandler(&h.log, nil)),
 	})
 }

@@ -30,7 +30,8 @@ type ProbedFolder struct {
 }
 
 // Probe signs in at the servers of a connection that is not stored yet, and looks for its folders.
-// It adds the servers of its domain if the connection names none. Errors: a [problem.Invalid] of
+// It adds the servers of its domain if the connection names none. With a provider of tokens it only
+// checks the configuration, since somebody has to sign in there first. Errors: a [problem.Invalid] of
 // the field to correct, with its remedy; RateLimited.
 func (s *Service) Probe(ctx context.Context, n *connection.New) (p Probe, err error) {
 	if err := s.limitProbes(n.OrganizationID); err != nil {
@@ -55,6 +56,9 @@ func (s *Service) Probe(ctx context.Context, n *connection.New) (p Probe, err er
 	a, err := email.ParseAccount(address, n.Settings, n.Credentials)
 	if err != nil {
 		return p, err
+	}
+	if err := s.checkProvider(a.Provider); err != nil || a.Provider != "" {
+		return p, err // there is no token yet
 	}
 	if a.IMAP.Host != "" {
 		if p.Folders, err = s.probeFolders(ctx, &a); err != nil {
@@ -104,7 +108,7 @@ func invalid(path, format string, args ...any) error {
 
 // probeFolders looks for the folders of an account.
 func (s *Service) probeFolders(ctx context.Context, a *email.Account) (list []ProbedFolder, err error) {
-	c, err := s.open(ctx, a)
+	c, err := s.open(ctx, a, "")
 	if err != nil {
 		return nil, troubleProblem(ctx, err)
 	}

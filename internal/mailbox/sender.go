@@ -1,6 +1,7 @@
 package mailbox
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -19,11 +20,15 @@ func (s *Service) Sender(c *connection.Connection) (mail.TrackedSender, error) {
 	return s.sender(c.ID, &a, c.CredentialValues()[email.CredentialServer])
 }
 
-func (s *Service) sender(_ string, a *email.Account, rawURL string) (*mail.SMTP, error) {
+// sender returns the mail server of an account, which a connection with a provider of tokens has.
+func (s *Service) sender(connectionID string, a *email.Account, rawURL string) (*mail.SMTP, error) {
 	server, err := mail.OpenSMTP(a.ServerURL(rawURL))
 	if err != nil {
 		return nil, fmt.Errorf("its %s is not usable: %s", email.CredentialServer, strings.TrimPrefix(err.Error(), "mail: "))
 	}
 	server.Dial, server.TLS = s.guard.DialContext, s.tls
+	if a.Provider != "" {
+		server.UseToken(a.User, func(ctx context.Context) (string, error) { return s.token(ctx, connectionID, a.Provider, "") })
+	}
 	return server, nil
 }

@@ -57,8 +57,9 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// open connects and signs in. Failures are a [*Trouble].
-func (s *Service) open(ctx context.Context, a *email.Account) (_ *session, err error) {
+// open connects and signs in, with the token if it is not empty, else with the password. Failures
+// are a [*Trouble].
+func (s *Service) open(ctx context.Context, a *email.Account, token string) (_ *session, err error) {
 	conn, err := s.guard.DialContext(ctx, "tcp", a.IMAP.Address())
 	if err != nil {
 		return nil, connectTrouble(a.IMAP, err)
@@ -68,7 +69,7 @@ func (s *Service) open(ctx context.Context, a *email.Account) (_ *session, err e
 		conn.Close()
 		return nil, err
 	}
-	if err := c.login(ctx); err != nil {
+	if err := c.login(ctx, token); err != nil {
 		c.close()
 		return nil, err
 	}
@@ -137,11 +138,13 @@ func newLimitedConn(conn net.Conn) *limitedConn {
 }
 
 // login signs in by the best mechanism that the server offers.
-func (c *session) login(ctx context.Context) error {
+func (c *session) login(ctx context.Context, token string) error {
 	var refused error
 	err := c.do(ctx, "sign in", commandTime, commandBytes, func() error {
 		switch caps := c.client.Caps(); {
 		case c.client.State() == imap.ConnStateAuthenticated: // the greeting said so
+		case token != "":
+			refused = c.client.Authenticate(xoauth2{c.account.User, token})
 		case caps.Has(imap.AuthCap(sasl.Plain)):
 			refused = c.client.Authenticate(sasl.NewPlainClient("", c.account.User, c.account.Password))
 		case caps.Has(imap.CapLoginDisabled):

@@ -173,6 +173,9 @@ func parseAccount(address string, settings, credentials map[string]string) (Acco
 	if !slices.Contains([]string{"", ProviderGoogle, ProviderMicrosoft}, a.Provider) {
 		issues.add("credentials."+CredentialProvider, "must be %s or %s", ProviderGoogle, ProviderMicrosoft)
 	}
+	if a.Provider != "" && a.IMAP.Host == "" {
+		issues.add("credentials."+CredentialIMAP, "is required to sign in at a provider")
+	}
 	if a.IMAP.Host != "" && a.Password == "" && a.Provider == "" {
 		issues.add("credentials."+CredentialPassword, "is required to sign in at the IMAP server")
 	}
@@ -308,7 +311,9 @@ func (a *Account) ServerURL(raw string) string {
 	if raw == "" || err != nil {
 		return raw
 	}
-	if u.User == nil && a.Password != "" {
+	if a.Provider != "" {
+		u.User = nil
+	} else if u.User == nil && a.Password != "" {
 		u.User = url.UserPassword(a.User, a.Password)
 	}
 	if query := u.Query(); u.Scheme == "smtp" && !query.Has("tls") {

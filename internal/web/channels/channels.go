@@ -54,6 +54,8 @@ func Register(s *web.Site, c Config) {
 	p.Handle("/settings/channels/{id}/switch", web.Route{Post: p.setEnabled, Admin: true, Routine: true})
 	p.Handle("/settings/channels/{id}/secret", web.Route{Get: p.showRotateForm, Post: p.rotate, Admin: true})
 	p.Handle("/settings/channels/{id}/delete", web.Route{Get: p.confirmDisconnect, Post: p.disconnect, Admin: true})
+	p.Handle("/settings/channels/{id}/consent", web.Route{Get: p.requestConsent, Admin: true})
+	p.Handle(mailbox.CallbackPath, web.Route{Get: p.acceptConsent, Admin: true})
 	p.Handle("/settings/inbound", web.Route{Get: p.events, Admin: true})
 	p.Handle("/settings/inbound/{id}", web.Route{Get: p.event, Admin: true})
 	p.Handle("/settings/inbound/{id}/replay", web.Route{Post: p.replay, Admin: true, Routine: true})
@@ -91,7 +93,7 @@ func (p *pages) stateBadge(c *connection.Connection) web.Badge {
 // newRow returns the row of a connection. A connection of an unknown channel has the
 // channel's name only.
 func (p *pages) newRow(r *web.Request, c connection.Connection) (row, error) {
-	g := findGuide(c.Channel)
+	g := p.guide(c.Channel)
 	if g == nil {
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}
@@ -224,7 +226,7 @@ func typedValues(values url.Values, prefix string, inputs []input) map[string]st
 }
 
 func (p *pages) showConnectForm(w http.ResponseWriter, r *web.Request) error {
-	g := findGuide(r.PathValue("channel"))
+	g := p.guide(r.PathValue("channel"))
 	if g == nil {
 		return problem.New(problem.NotFound, "there is no such channel")
 	}
@@ -242,7 +244,7 @@ func (p *pages) renderConnect(w http.ResponseWriter, r *web.Request, g *guide, f
 // connect creates a connection and shows its generated secret once. A repeated form
 // fails: the address is taken.
 func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
-	g := findGuide(r.PathValue("channel"))
+	g := p.guide(r.PathValue("channel"))
 	if g == nil {
 		return problem.New(problem.NotFound, "there is no such channel")
 	}
@@ -293,6 +295,9 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 
 // connected returns the notice after connecting.
 func (p *pages) connected(g *guide, c *connection.Connection) string {
+	if g.Read && c.CredentialValues()[signIn.Name] != "" {
+		return "The mailbox is connected. Now sign in at its provider."
+	}
 	if g.Read {
 		return "The mailbox is connected. Its new mails become tickets."
 	}
@@ -309,7 +314,7 @@ func (p *pages) renderSecret(w http.ResponseWriter, r *web.Request, c connection
 
 func (p *pages) find(r *web.Request) (connection.Connection, *guide, error) {
 	c, err := p.Connections.FindOf(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
-	g := findGuide(c.Channel)
+	g := p.guide(c.Channel)
 	if g == nil {
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}
@@ -349,7 +354,7 @@ type shownOnce struct {
 
 // renderConnection renders a connection, with the form fs if it is not nil.
 func (p *pages) renderConnection(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int, once shownOnce) error {
-	g := findGuide(c.Channel)
+	g := p.guide(c.Channel)
 	if g == nil {
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}

@@ -73,7 +73,7 @@ func newHarness(t *testing.T) *harness {
 		DefaultOrganization: h.Accounts.DefaultOrganization, Logger: h.Log,
 	})
 	in.Register(h.endpoints)
-	boxes := mailbox.Open(mailbox.Config{DB: h.DB, Connections: h.connections, Journal: in, Guard: netguard.Guard{AllowPrivate: true}, Logger: h.Log})
+	boxes := mailbox.Open(mailbox.Config{DB: h.DB, Connections: h.connections, Journal: in, Guard: netguard.Guard{AllowPrivate: true}, Box: seal.New(seal.NewKey()), Logger: h.Log})
 	channels.Register(h.Site, channels.Config{DB: h.DB, Connections: h.connections, Inbound: in, Mailboxes: boxes, Shop: shop.Open(shop.Config{DB: h.DB, Queue: q}), BaseURL: webtest.BaseURL})
 	h.admin = h.SignIn(h.Admin)
 	return h

@@ -1,6 +1,10 @@
 package channels
 
-import "github.com/kickstand-dev/kickstand/internal/connection"
+import (
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/connection"
+)
 
 // guide describes how to connect a channel: the steps at the provider, and the fields
 // here. docs/channels has the details.
@@ -49,6 +53,7 @@ var (
 		Help: "Sends replies by its API if the connection has no mail server."}
 	deliverySecret = input{Name: "delivery_secret", Label: "Signing secret of the delivery provider", Placeholder: "whsec_…",
 		Help: "Verifies its delivery reports."}
+	signIn      = input{Name: "oauth", Label: "Sign in at", Choices: []string{"", "google", "microsoft"}, Help: "In place of a password. The provider asks for your consent after connecting."}
 	mailAddress = input{Label: "Mail address", Placeholder: "help@example.com", Help: "The address customers write to. A plus tag is ignored."}
 	verifyToken = input{Name: "verify_token", Label: "Verify token", Help: "Any text. The provider sends it when you set up the callback URL."}
 	appSecret   = input{Name: "app_secret", Label: "App secret for calls", Help: "If the app requires appsecret_proof."}
@@ -63,7 +68,7 @@ var guides = []guide{{
 		"Gmail, Yahoo, iCloud, Fastmail: create an app password in the security settings of the account.",
 		"Enter address and password. The servers of well-known providers are found by the address."},
 	Address: mailAddress,
-	Credentials: []input{{Name: "password", Label: "Password", Password: true, Help: "Of the mailbox, or an app password."},
+	Credentials: []input{signIn, {Name: "password", Label: "Password", Password: true, Help: "Of the mailbox, or an app password."},
 		{Name: "username", Label: "User", Help: "Empty: the address."},
 		{Name: "imap_url", Label: "IMAP server", Placeholder: "imaps://imap.example.com", Help: "imaps:// for TLS, imap:// for STARTTLS. Empty: found by the address."},
 		{Name: "smtp_url", Label: "SMTP server", Placeholder: "smtps://smtp.example.com", Help: "Sends replies, with the same user and password. smtps:// for TLS, smtp:// for STARTTLS. With an IMAP server only, the deployment’s mail server sends them."}},
@@ -196,6 +201,22 @@ func findGuide(name string) *guide {
 		}
 	}
 	return nil
+}
+
+// guide returns the guide of a channel, or nil, with the choices that the deployment has.
+func (p *pages) guide(name string) *guide {
+	g := findGuide(name)
+	if g == nil || !g.Read {
+		return g
+	}
+	g = new(*g)
+	g.Credentials = slices.DeleteFunc(slices.Clone(g.Credentials), func(in input) bool { return in.Name == signIn.Name })
+	if providers := p.Mailboxes.Providers(); len(providers) > 0 {
+		in := signIn
+		in.Choices = append([]string{""}, providers...)
+		g.Credentials = append([]input{in}, g.Credentials...)
+	}
+	return g
 }
 
 // privacyPath is the endpoint of shops' compliance webhooks.
