@@ -146,7 +146,7 @@ func TestCrashMailbox(t *testing.T) {
 		p.start()
 	}
 	for range poll(t, 3*time.Minute) {
-		if n := len(p.column("SELECT digest FROM mailbox_mails")); n >= mails && p.settled() {
+		if n := len(p.column("SELECT organization_id FROM mailbox_mails")); n >= mails && p.settled() {
 			break
 		}
 	}

@@ -191,6 +191,13 @@ type ConfigIssue struct {
 	Message string // the rest of a sentence
 }
 
+// AliasReader is implemented by channels if a connection can have further addresses.
+type AliasReader interface {
+	// Aliases returns the further addresses that settings name, in the form of connections, and
+	// domains, which begin with @.
+	Aliases(settings map[string]string) []string
+}
+
 // Preparer is implemented by channels that must fetch a certificate before they can verify.
 type Preparer interface {
 	// Prepare fetches the data that Verify needs for r, which is not verified yet. An error

@@ -214,6 +214,9 @@ func (s *Service) ConnectTx(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	if inserted == 0 {
 		return Connection{}, nil, errConnected(address)
 	}
+	if err := s.saveAliases(ctx, tx, &c); err != nil {
+		return Connection{}, nil, err
+	}
 	tx.AfterCommit(s.cache.clear)
 	if err := s.recordTx(ctx, tx, AuditConnected, &c, nil, nil); err != nil {
 		return Connection{}, nil, err
@@ -440,6 +443,11 @@ func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, id st
 	if err := s.recordUpdateTx(ctx, tx, &before, &c, change); err != nil {
 		return Connection{}, err
 	}
+	if change.Settings != nil {
+		if err := s.saveAliases(ctx, tx, &c); err != nil {
+			return Connection{}, err
+		}
+	}
 	return c, s.save(ctx, tx, &c)
 }
 
@@ -457,8 +465,10 @@ func (s *Service) DeleteTx(ctx context.Context, tx *db.Tx, organizationID, id st
 	if err := s.recordTx(ctx, tx, AuditDisconnected, &c, nil, nil); err != nil {
 		return err
 	}
-	if err := tx.Queue(ctx, "DELETE FROM connection_challenges WHERE connection_id = $1", id); err != nil {
-		return fmt.Errorf("delete challenges: %w", err)
+	for _, table := range []string{"connection_challenges", "connection_aliases"} {
+		if err := tx.Queue(ctx, "DELETE FROM "+table+" WHERE connection_id = $1", id); err != nil {
+			return fmt.Errorf("delete %s: %w", table, err)
+		}
 	}
 	tx.AfterCommit(s.cache.clear)
 	return s.notifyObservers(ctx, tx, &c, true)
@@ -697,10 +707,12 @@ func (s *Service) SharedWithOthers(ctx context.Context, q db.Querier, channels [
 	return shared, err
 }
 
-// Owns reports whether the organization has a connection at the address.
-func (s *Service) Owns(ctx context.Context, q db.Querier, organizationID, ticketChannel, address string) (bool, error) {
-	var n int
-	err := q.QueryRow(ctx, "SELECT count(*) FROM connections WHERE medium = $1 AND address = $2 AND organization_id = $3",
-		ticketChannel, address, organizationID).Scan(&n)
-	return n > 0, err
+// Owns reports whether the organization has a connection at the address, or with the address as an
+// alias.
+func (s *Service) Owns(ctx context.Context, q db.Querier, organizationID, ticketChannel, address string) (owns bool, err error) {
+	_, domain, _ := strings.Cut(address, "@")
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM connections WHERE medium = $1 AND address = $2 AND organization_id = $3)
+		OR EXISTS (SELECT 1 FROM connection_aliases WHERE medium = $1 AND address IN ($2, $4) AND organization_id = $3)`,
+		ticketChannel, address, organizationID, "@"+domain).Scan(&owns)
+	return owns, err
 }

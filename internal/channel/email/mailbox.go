@@ -60,6 +60,7 @@ var (
 	_ channel.MailComposer      = (*Mailbox)(nil)
 	_ channel.DNSVerifier       = (*Mailbox)(nil)
 	_ channel.ConfigChecker     = (*Mailbox)(nil)
+	_ channel.AliasReader       = (*Mailbox)(nil)
 )
 
 // NewMailbox returns the channel.
@@ -151,6 +152,12 @@ func (e *errMailbox) add(path, format string, args ...any) {
 func (*Mailbox) CheckConfig(settings, credentials map[string]string) []channel.ConfigIssue {
 	_, issues := parseAccount("", settings, credentials)
 	return issues
+}
+
+// Aliases implements [channel.AliasReader].
+func (*Mailbox) Aliases(settings map[string]string) []string {
+	a, _ := parseAccount("", settings, nil)
+	return a.Aliases
 }
 
 // ParseAccount returns the configuration of a mailbox with an address. The error names the first
