@@ -7,6 +7,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -110,6 +111,7 @@ type Config struct {
 	FreshProof time.Duration
 
 	MailboxClients map[string]mailbox.OAuthClient // by provider, for mailboxes
+	MailboxTLS     *tls.Config                    // of the servers of mailboxes; nil: the system's roots
 
 	OIDCIssuer       string // empty: no identity provider
 	OIDCClientID     string
@@ -587,7 +589,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 	})
 	a.Calls.RegisterWorkers(a.Inbound)
 	a.Mailboxes = mailbox.Open(mailbox.Config{
-		DB: a.DB, Connections: a.Connections, Journal: a.Inbound, Guard: out.guard, Box: a.box,
+		DB: a.DB, Connections: a.Connections, Journal: a.Inbound, Guard: out.guard, TLS: c.MailboxTLS, Box: a.box,
 		OAuth: c.MailboxClients, HTTP: out.providers, BaseURL: c.BaseURL,
 		RetryTimeScale: c.RetryTimeScale, Observe: a.metrics.Mails, Logger: a.log,
 		Changed: func(organizationID, connectionID string) {
