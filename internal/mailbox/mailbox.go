@@ -90,6 +90,9 @@ type Service struct {
 	instance    string           // holder of this process's leases
 	memory      *fairqueue.Queue // of large mails, fair between organizations
 	wake        chan struct{}
+	filing      chan struct{}   // capacity maxFiling: copies that are being filed
+	life        context.Context // ends with Run
+	end         context.CancelFunc
 
 	mu      sync.Mutex
 	readers map[string]*reader     // by connection
@@ -127,6 +130,8 @@ func Open(c Config) *Service {
 		instance: uuid.NewString(), wake: make(chan struct{}, 1), readers: make(map[string]*reader), probes: make(map[string][]time.Time),
 		memory: fairqueue.New(fairqueue.Config{Capacity: maxMemory, PerKey: maxReaders, Waiting: maxReaders}),
 	}
+	s.filing = make(chan struct{}, maxFiling)
+	s.life, s.end = context.WithCancel(context.Background())
 	if s.scale == 0 {
 		s.scale = 1
 	}
@@ -196,6 +201,7 @@ func (s *Service) Run(ctx context.Context) {
 		r.cancel(errStopping)
 	}
 	s.mu.Unlock()
+	s.end()
 	s.work.Wait()
 }
 
@@ -301,7 +307,7 @@ func (r *reader) read(ctx context.Context) error {
 	if r.account, err = email.ParseAccount(c.Address, c.Settings, c.CredentialValues()); err != nil {
 		return &Trouble{Kind: TroubleSettings, Text: err.Error()}
 	}
-	session, err := r.connect(ctx)
+	session, err := r.connect(ctx, r.connectionID, &r.account)
 	if err != nil {
 		return err
 	}
@@ -316,24 +322,24 @@ func (r *reader) read(ctx context.Context) error {
 	}
 }
 
-// connect connects to the server of the mailbox. A token that the server refuses is replaced
+// connect connects to the server of a connection's mailbox. A token that the server refuses is replaced
 // once: the provider may have revoked it.
-func (r *reader) connect(ctx context.Context) (*session, error) {
-	if r.account.Provider == "" {
-		return r.open(ctx, &r.account, "")
+func (s *Service) connect(ctx context.Context, connectionID string, a *email.Account) (*session, error) {
+	if a.Provider == "" {
+		return s.open(ctx, a, "")
 	}
-	token, err := r.token(ctx, r.connectionID, r.account.Provider, "")
+	token, err := s.token(ctx, connectionID, a.Provider, "")
 	if err != nil {
 		return nil, err
 	}
-	c, err := r.open(ctx, &r.account, token)
+	c, err := s.open(ctx, a, token)
 	if t, ok := errors.AsType[*Trouble](err); !ok || t.Kind != TroubleLogin {
 		return c, err
 	}
-	if token, err = r.token(ctx, r.connectionID, r.account.Provider, token); err != nil {
+	if token, err = s.token(ctx, connectionID, a.Provider, token); err != nil {
 		return nil, err
 	}
-	return r.open(ctx, &r.account, token)
+	return s.open(ctx, a, token)
 }
 
 // Readers returns the number of mailboxes that this process reads.

@@ -22,6 +22,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
 	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -47,6 +49,7 @@ type house struct {
 	box         *imapmemserver.User
 	addr        string
 	tls         *tls.Config
+	certificate *x509.Certificate
 	guard       netguard.Guard
 	caps        imap.CapSet
 	starttls    bool
@@ -164,7 +167,8 @@ func (h *house) serve() {
 	certified := httptest.NewTLSServer(nil)
 	certified.Close()
 	roots := x509.NewCertPool()
-	roots.AddCert(certified.Certificate())
+	h.certificate = certified.Certificate()
+	roots.AddCert(h.certificate)
 	h.tls = &tls.Config{RootCAs: roots}
 	server := &tls.Config{Certificates: certified.TLS.Certificates}
 	options := &imapserver.Options{
@@ -632,6 +636,68 @@ func TestAliases(t *testing.T) {
 	}
 	if got := owned(); len(got) > 0 {
 		t.Errorf("owned are %q", got)
+	}
+}
+
+// TestSentFolder: a reply is filed once in the folder of sent mail.
+func TestSentFolder(t *testing.T) {
+	server := mailtest.NewServer(t, mailtest.ServerConfig{ImplicitTLS: true, User: user, Password: password})
+	h := start(t)
+	h.create("Sent")
+	// One pool for both servers.
+	h.tls.RootCAs = server.ClientTLS.RootCAs
+	h.tls.RootCAs.AddCert(h.certificate)
+	h.Service = h.open()
+	n := h.connectable(map[string]string{email.SettingSent: "auto"})
+	n.Credentials[email.CredentialServer] = "smtps://" + server.URL[strings.Index(server.URL, "@")+1:]
+	if p, err := h.Probe(t.Context(), &n); err != nil || !p.Sends {
+		t.Errorf("the probe returns %+v, %v", p, err)
+	}
+	c, _, err := h.connections.Connect(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.run()
+	h.reading(c.ID)
+	sender, err := h.Sender(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := mail.Message{From: mail.Address{Address: user}, To: []mail.Address{{Address: "ana@client.example"}}, Subject: "Re: Lock", Text: "Press it twice.", MessageID: "1@acme.example"}
+	for range 2 { // the second time as if the provider had filed it
+		if _, err := sender.SendTracked(t.Context(), m, func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		h.inFolder("Sent", 1)
+	}
+	m.MessageID = "2@acme.example"
+	if _, err := sender.SendTracked(t.Context(), m, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	h.inFolder("Sent", 2)
+	if d := server.Deliveries(); len(d) != 3 || !d[0].TLS || d[0].User != user {
+		t.Errorf("the SMTP server has %d mails", len(d))
+	}
+}
+
+// inFolder waits until a folder has a number of mails.
+func (h *house) inFolder(folder string, want uint32) {
+	h.t.Helper()
+	for end := time.Now().Add(patience); ; {
+		s, err := h.box.Status(folder, &imap.StatusOptions{NumMessages: true})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		if *s.NumMessages == want {
+			return
+		}
+		if time.Now().After(end) {
+			h.t.Fatalf("%s has %d mails, want %d", folder, *s.NumMessages, want)
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-h.t.Context().Done():
+		}
 	}
 }
 

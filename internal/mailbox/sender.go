@@ -17,7 +17,11 @@ func (s *Service) Sender(c *connection.Connection) (mail.TrackedSender, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.sender(c.ID, &a, c.CredentialValues()[email.CredentialServer])
+	server, err := s.sender(c.ID, &a, c.CredentialValues()[email.CredentialServer])
+	if err != nil || a.Sent == "" || a.IMAP.Host == "" {
+		return server, err
+	}
+	return &filingSender{server, s, c.ID, &a}, nil
 }
 
 // sender returns the mail server of an account, which a connection with a provider of tokens has.
