@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -247,9 +248,7 @@ func (s *Service) start(ctx context.Context, l lease) {
 func (s *Service) renew(ctx context.Context) error {
 	s.mu.Lock()
 	readers := make(map[string]*reader, len(s.readers))
-	for id, r := range s.readers {
-		readers[id] = r
-	}
+	maps.Copy(readers, s.readers)
 	s.mu.Unlock()
 	if len(readers) == 0 {
 		return nil
