@@ -50,6 +50,12 @@ type lease struct {
 	importSince    time.Time
 }
 
+// After maxGuesses failures in a row, an attempt after a change waits for guessWait.
+const (
+	maxGuesses = 5
+	guessWait  = 30 * time.Second
+)
+
 // saveState creates the state of a mailbox, or has it read by its new configuration.
 func saveState(ctx context.Context, tx *db.Tx, c *connection.Connection, since time.Time) (created bool, err error) {
 	n, err := tx.Exec(ctx, `INSERT INTO mailboxes
@@ -61,7 +67,10 @@ func saveState(ctx context.Context, tx *db.Tx, c *connection.Connection, since t
 	if n > 0 {
 		return true, nil
 	}
-	if _, err := tx.Exec(ctx, "UPDATE mailboxes SET revision = revision + 1, retry_at = 0 WHERE connection_id = $1", c.ID); err != nil {
+	// A change leads to an attempt at once, but not to guesses of passwords.
+	_, err = tx.Exec(ctx, `UPDATE mailboxes SET revision = revision + 1, retry_at = CASE WHEN failures < $2 THEN 0 ELSE $3 END WHERE connection_id = $1`,
+		c.ID, maxGuesses, tx.Now.Add(guessWait).UnixMicro())
+	if err != nil {
 		return false, fmt.Errorf("change mailbox: %w", err)
 	}
 	return false, nil
@@ -394,7 +403,7 @@ func (r *reader) recordTrouble(ctx context.Context, tx *db.Tx, trouble *Trouble,
 		since = tx.Now
 	}
 	retry := tx.Now.Add(r.scaled(waits[min(failures, len(waits))-1]))
-	if revision != r.revision {
+	if revision != r.revision && failures < maxGuesses {
 		retry = tx.Now // the configuration has changed meanwhile
 	}
 	_, err := tx.Exec(ctx, "UPDATE mailboxes SET state = $2, error = $3, failing_since = $4, failures = $5, retry_at = $6 WHERE connection_id = $1",
