@@ -268,7 +268,9 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 	}
 	if g.Read {
 		if _, err := p.Mailboxes.Probe(r.Context(), &n); err != nil {
-			fs.Fill(url.Values{"credentials.imap_url": {n.Credentials["imap_url"]}, "credentials.smtp_url": {n.Credentials["smtp_url"]}})
+			for _, name := range []string{"imap_url", "smtp_url"} { // perhaps found by the address
+				fs.Field("credentials." + name).Value = n.Credentials[name]
+			}
 			if status := fs.Answer(w, err); status != 0 {
 				return p.renderConnect(w, r, g, fs, status)
 			}
