@@ -77,7 +77,7 @@ var guides = []guide{{
 		{Name: "aliases", Label: "Further addresses", Placeholder: "sales@example.com, @example.org", Help: "Whose mail arrives in this mailbox: addresses and whole domains."},
 		{Name: "mark_seen", Label: "Mark collected mails as read", Choices: []string{"", "true"}},
 		{Name: "move_to", Label: "Move collected mails to folder", Help: "Empty: they stay where they are."},
-		{Name: "sent_folder", Label: "Folder for sent replies", Placeholder: "auto", Help: "auto finds it. Empty: no copies, or those of the provider: Gmail and Microsoft file them on their own."}, autoAnswer},
+		{Name: "sent_folder", Label: "Folder for sent replies", Placeholder: "auto", Help: "auto finds it. Empty: no copies, or those of the provider: Gmail and Microsoft file them on their own."}, autoAnswer, signature},
 }, {
 	Name: "email-raw", Title: "E-mail by HTTP", Icon: "channel-email", Provider: "CloudMailin, Forward Email, any mail-to-HTTP service", Doc: "email-raw.md",
 	Text:  "Mail that a service receives by SMTP and posts here as raw messages.",
