@@ -118,7 +118,7 @@ func TestCrashMailbox(t *testing.T) {
 	p.program("org", "create", "--name=Crash")
 	p.program("channel", "connect", "mailbox", "--org=crash", "--address="+p.mailbox, "--imap="+d.url(), "--user="+d.user, "--password=secret", "--setting=folders=Support")
 	p.start()
-	reader, delivered, serverKills, restored := "", 0, 0, false
+	reader, delivered, serverKills, restored := "", 0, 0, -1 // restored: the kill after which the UIDVALIDITY changed
 	for kill := range kills {
 		for range min((mails+kills-1)/kills, mails-delivered) {
 			d.deliver(fmt.Sprintf("%d.crash", delivered), fmt.Sprintf(
@@ -131,15 +131,15 @@ func TestCrashMailbox(t *testing.T) {
 		if kill%5 == 2 {
 			d.script("kill")
 			serverKills++
-			if !restored && kill >= kills/3 {
+			if restored < 0 && kill >= kills/3 {
 				d.restore()
-				restored = true
+				restored = kill
 			}
 			pause(200 * time.Millisecond)
 			d.script("again")
 		}
 		p.kill()
-		if kill == 2*kills/3 {
+		if d.moved == "Support" && restored >= 0 && kill > restored && kill >= 2*kills/3 {
 			d.admin("mailbox", "rename", "-u", d.user, "Support", "Helpdesk")
 			d.moved = "Helpdesk"
 		}
