@@ -20,7 +20,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account/oidc"
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/billing"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 
@@ -75,6 +77,11 @@ type config struct {
 	OIDCIssuer       string `name:"oidc-issuer" placeholder:"URL" help:"Issuer URL of the identity provider (OpenID Connect)." group:"Sign-in"`
 	OIDCClientID     string `name:"oidc-client-id" placeholder:"ID" help:"Client id at the identity provider." group:"Sign-in"`
 	OIDCClientSecret string `name:"oidc-client-secret" secret:"true" placeholder:"SECRET" help:"Client secret at the identity provider; empty for a public client." group:"Sign-in"`
+
+	GoogleClientID        string `name:"google-client-id" placeholder:"ID" help:"OAuth client id at Google, for mailboxes." group:"Channels"`
+	GoogleClientSecret    string `name:"google-client-secret" secret:"true" placeholder:"SECRET" help:"The secret of that client." group:"Channels"`
+	MicrosoftClientID     string `name:"microsoft-client-id" placeholder:"ID" help:"OAuth client id at Microsoft Entra, for mailboxes." group:"Channels"`
+	MicrosoftClientSecret string `name:"microsoft-client-secret" secret:"true" placeholder:"SECRET" help:"The secret of that client." group:"Channels"`
 
 	EmailFormSecret              []string `secret:"true" placeholder:"KEY" help:"Signing keys of shared accounts that post mail as forms (style A)." group:"Channels"`
 	EmailParsePublicKey          []string `secret:"true" placeholder:"KEY" help:"Public keys of shared accounts that post mail with an ECDSA signature (style B): base64 DER or PEM." group:"Channels"`
@@ -260,6 +267,10 @@ func (c *config) settings() (app.Config, error) {
 		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom, OperatorMail: c.OperatorMail, AllowNoMail: c.AllowNoMail, ExtraHosts: c.ExtraHosts, Listen: c.Listen, EmailDeliveryAPIKey: c.EmailDeliveryAPIKey,
 		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, SessionLifetime: c.SessionLifetime, RedirectOrigins: c.RedirectOrigins, SignUp: c.SignUp,
 		OIDCIssuer: c.OIDCIssuer, OIDCClientID: c.OIDCClientID, OIDCClientSecret: c.OIDCClientSecret,
+		MailboxClients: map[string]mailbox.OAuthClient{
+			email.ProviderGoogle:    {ID: c.GoogleClientID, Secret: c.GoogleClientSecret},
+			email.ProviderMicrosoft: {ID: c.MicrosoftClientID, Secret: c.MicrosoftClientSecret},
+		},
 		PaymentsAPIKey: c.PaymentsAPIKey, PaymentsAPIURL: c.PaymentsAPIURL,
 		PaymentsPrices: map[account.Plan]string{account.Pro: c.PaymentsPricePro, account.Business: c.PaymentsPriceBusiness},
 		Secrets:        c.secrets(),
@@ -338,6 +349,8 @@ func (c *config) check(baseURL string) error {
 		return errors.New("--oidc-issuer and --oidc-client-id must be set together")
 	case c.OIDCIssuer == "" && c.OIDCClientSecret != "":
 		return errors.New("--oidc-client-secret needs --oidc-issuer and --oidc-client-id")
+	case c.GoogleClientID == "" && c.GoogleClientSecret != "", c.MicrosoftClientID == "" && c.MicrosoftClientSecret != "":
+		return errors.New("--google-client-secret and --microsoft-client-secret need the client ids")
 	case c.PaymentsPricePro != "" && c.PaymentsPricePro == c.PaymentsPriceBusiness:
 		return errors.New("--payments-price-pro and --payments-price-business must differ: the price identifies the plan")
 	case (c.SMSAccountSID == "") != (c.SMSAuthToken == "") || (c.SMSAccountSID == "") != (c.SMSFrom == ""):

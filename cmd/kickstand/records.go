@@ -16,8 +16,10 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -376,6 +378,11 @@ type channelConnectCmd struct {
 	Credentials string   `placeholder:"JSON" secret:"true" help:"Credentials for the provider's API: an object of strings."`
 	AutoReply   string   `placeholder:"TEXT" help:"Automatic reply to the first message of a new customer."`
 	Signature   string   `placeholder:"TEXT" help:"Markdown below all replies by mail."`
+	IMAP        string   `name:"imap" placeholder:"URL" help:"Channel mailbox: the IMAP server, such as imaps://imap.example.com (default: by the domain of the address)."`
+	SMTP        string   `name:"smtp" placeholder:"URL" help:"Channel mailbox: the SMTP server, such as smtps://smtp.example.com."`
+	User        string   `help:"Channel mailbox: the user at both servers (default: the address)."`
+	Password    string   `secret:"true" help:"Channel mailbox: the password at both servers."`
+	OAuth       string   `name:"oauth" placeholder:"PROVIDER" help:"Channel mailbox: sign in at google or microsoft in place of a password."`
 
 	Setting map[string]string `placeholder:"NAME=VALUE" help:"Setting of the channel, such as missed_calls=ticket; several with semicolons."`
 }
@@ -383,7 +390,7 @@ type channelConnectCmd struct {
 // shownConnection is a connection without its secrets.
 type shownConnection struct {
 	connection.Connection
-	URL     string   `json:"url"` // URL for the provider
+	URL     string   `json:"url"` // URL for the provider; empty: it posts nothing
 	Secrets []string `json:"secrets,omitempty"`
 }
 
@@ -408,12 +415,16 @@ func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 	if c.Signature != "" {
 		n.Settings["signature"] = c.Signature
 	}
+	c.addServers(&n)
 	return e.with(ctx, func(a *app.App) error {
 		o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
 		if err != nil {
 			return err
 		}
 		n.OrganizationID = o.ID
+		if n.Channel == email.MailboxName {
+			return c.connectMailbox(ctx, e, a, n)
+		}
 		made, secrets, err := a.Connections.Connect(ctx, n)
 		if err != nil {
 			return err
@@ -431,6 +442,48 @@ func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
+// addServers adds the servers of a mailbox to the credentials.
+func (c *channelConnectCmd) addServers(n *connection.New) {
+	for name, value := range map[string]string{
+		email.CredentialIMAP: c.IMAP, email.CredentialServer: c.SMTP, email.CredentialUser: c.User, email.CredentialPassword: c.Password, email.CredentialProvider: c.OAuth,
+	} {
+		if value == "" {
+			continue
+		}
+		if n.Credentials == nil {
+			n.Credentials = make(map[string]string)
+		}
+		n.Credentials[name] = value
+	}
+}
+
+// connectMailbox signs in at the servers of a mailbox, and connects it.
+func (*channelConnectCmd) connectMailbox(ctx context.Context, e *env, a *app.App, n connection.New) error {
+	probe, err := a.Mailboxes.Probe(ctx, &n)
+	if err != nil {
+		return err
+	}
+	made, _, err := a.Connections.Connect(ctx, n)
+	if err != nil {
+		return err
+	}
+	return e.print(struct {
+		connection.Connection
+		mailbox.Probe
+	}{made, probe}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s is connected.\n", made.Address)
+		if provider := n.Credentials[email.CredentialProvider]; provider != "" {
+			fmt.Fprintf(w, "Next: an admin signs in at %s: %s/settings/channels/%s\n", a.Mailboxes.ProviderTitle(provider), a.BaseURL, made.ID)
+		}
+		for _, f := range probe.Folders {
+			fmt.Fprintf(w, "Folder %s has %d mails. A running server reads it within seconds.\n", f.Name, f.Mails)
+		}
+		if probe.Sends {
+			fmt.Fprintln(w, "The SMTP server accepts the login, and sends the replies.")
+		}
+	})
+}
+
 type channelListCmd struct {
 	Org string `placeholder:"SLUG" help:"Only of this organization."`
 }
@@ -438,7 +491,8 @@ type channelListCmd struct {
 // listedConnection is a connection with its organization.
 type listedConnection struct {
 	shownConnection
-	Organization string `json:"organization"` // slug
+	Organization string          `json:"organization"`      // slug
+	Mailbox      *mailbox.Status `json:"mailbox,omitempty"` // if it is read by IMAP
 }
 
 func (c *channelListCmd) Run(ctx context.Context, e *env) error {
@@ -467,7 +521,18 @@ func (c *channelListCmd) Run(ctx context.Context, e *env) error {
 				return err
 			}
 			for _, l := range list {
-				shown = append(shown, listedConnection{shownConnection{Connection: l, URL: a.BaseURL + a.Connections.Endpoint(&l)}, bySlug[id]})
+				one := listedConnection{shownConnection: shownConnection{Connection: l}, Organization: bySlug[id]}
+				if at := a.Connections.Endpoint(&l); at != "" {
+					one.URL = a.BaseURL + at
+				}
+				status, ok, err := a.Mailboxes.Status(ctx, a.DB, l.ID)
+				if err != nil {
+					return err
+				}
+				if ok {
+					one.Mailbox = &status
+				}
+				shown = append(shown, one)
 			}
 		}
 		return e.print(shown, func(w io.Writer) { c.table(w, shown) })
@@ -487,6 +552,12 @@ func (c *channelListCmd) table(w io.Writer, shown []listedConnection) {
 	}
 	t.Flush()
 	for _, s := range shown {
+		if m := s.Mailbox; m != nil {
+			fmt.Fprintf(w, "\n%s: %s, %d mails%s%s%s\n", s.Address, m.State, m.Collected, since(", the last one ", m.LastMailAt), since(", checked ", m.CheckedAt), since(", failing since ", m.FailingSince))
+			if m.Error != "" {
+				fmt.Fprintf(w, "  %s\n  Next attempt: %s\n", m.Error, m.RetryAt.Format(time.RFC3339))
+			}
+		}
 		if s.Notice != nil {
 			fmt.Fprintf(w, "\n%s %s (%s, %s): %s\n", s.Channel, s.Address, s.Notice.Kind, s.Notice.At.Format(time.RFC3339), s.Notice.Text)
 		}
@@ -550,6 +621,14 @@ func (c *channelShowCmd) Run(ctx context.Context, e *env) error {
 			t.Flush()
 		})
 	})
+}
+
+// since returns a label with a time, or "" for the zero time.
+func since(label string, at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return label + at.Format(time.RFC3339)
 }
 
 type channelProveCmd struct {

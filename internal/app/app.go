@@ -7,6 +7,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -47,6 +48,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
+	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/outbound"
 	"github.com/kickstand-dev/kickstand/internal/push"
@@ -109,6 +111,9 @@ type Config struct {
 	// proof if the base URL is this machine, else 10 minutes. Negative: no proof.
 	FreshProof time.Duration
 
+	MailboxClients map[string]mailbox.OAuthClient // by provider, for mailboxes
+	MailboxTLS     *tls.Config                    // of the servers of mailboxes; nil: the system's roots
+
 	OIDCIssuer       string // empty: no identity provider
 	OIDCClientID     string
 	OIDCClientSecret string // empty: a public client
@@ -159,6 +164,7 @@ type App struct {
 	Calls       *call.Service
 	Shop        *shop.Service
 	Inbound     *inbound.Service
+	Mailboxes   *mailbox.Service
 	pictures    *remoteimage.Service
 	sender      *outbound.Service
 	Keys        *apikey.Service
@@ -458,7 +464,7 @@ func (a *App) openChannels() (in incoming, err error) {
 		sms.New(sms.Config{APIURL: smsAPI.String(), MediaHosts: []string{smsAPI.Host}}),
 		telephone,
 		email.NewForm(in.letters), email.NewParsed(in.letters), email.NewJSON(in.letters), email.NewRaw(in.letters),
-		email.NewDelivery(in.letters),
+		email.NewMailbox(in.letters), email.NewDelivery(in.letters),
 		meta.NewBusiness(meta.Config{APIURL: businessAPI.String()}), meta.NewMessenger(meta.Config{APIURL: socialAPI.String()}),
 		chat.New(chat.Config{APIURL: chatAPI.String(), MediaHosts: []string{chatAPI.Host}}),
 		api.New(),
@@ -584,6 +590,14 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		Quotas: a.Quotas, Audit: a.Audit, Logger: a.log,
 	})
 	a.Calls.RegisterWorkers(a.Inbound)
+	a.Mailboxes = mailbox.Open(mailbox.Config{
+		DB: a.DB, Connections: a.Connections, Journal: a.Inbound, Guard: out.guard, TLS: c.MailboxTLS, Box: a.box,
+		OAuth: c.MailboxClients, HTTP: out.providers, BaseURL: c.BaseURL,
+		RetryTimeScale: c.RetryTimeScale, Observe: a.metrics.Mails, Logger: a.log,
+		Changed: func(organizationID, connectionID string) {
+			a.live.PublishCoalesced(organizationID, "channel:"+connectionID)
+		},
+	})
 	a.pictures = a.openPictures(a.blobs, a.box)
 	return nil
 }
@@ -741,7 +755,7 @@ func (a *App) openBlobs() (blob.Store, error) {
 // InboundURL returns the URL to which a channel's provider posts.
 func (a *App) InboundURL(adapter string) string {
 	for _, ad := range a.adapters {
-		if info := ad.Info(); info.Name == adapter {
+		if info := ad.Info(); info.Name == adapter && !info.Collected {
 			return a.BaseURL + info.Path
 		}
 	}

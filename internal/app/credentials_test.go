@@ -10,6 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 )
@@ -65,7 +66,7 @@ func TestTenantMailNeverMeetsDeploymentKey(t *testing.T) {
 			}
 			a := &App{config: config}
 			open := a.ownMail(netguard.Guard{}, record("public"), record("providers"))
-			carrier, err := open(channel.ConnectionCredentials(email.NewRaw(letters).API(), tt.credentials))
+			carrier, err := open(new(connection.Connection), channel.ConnectionCredentials(email.NewRaw(letters).API(), tt.credentials))
 			if tt.trouble != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.trouble) || strings.Contains(err.Error(), "t3nant") {
 					t.Errorf("got the error %v, want one with %q and no key", err, tt.trouble)

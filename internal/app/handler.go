@@ -174,6 +174,9 @@ func (a *App) endpoints(live, sandbox fleetBase) []web.Endpoint {
 	}
 	for _, ad := range a.adapters {
 		info := ad.Info()
+		if info.Collected {
+			continue
+		}
 		endpoints = append(endpoints, web.Endpoint{Path: info.Path, Description: "where the provider of the channel " + info.Name + " posts"})
 	}
 	return endpoints

@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/importer"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/ops"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/quota"
@@ -38,7 +39,7 @@ func (a *App) opsDatabases() []ops.Database {
 		since = a.DB.Now().Add(-kept).Add(2 * time.Hour) // retention runs every hour
 	}
 	list[0].Invariants = desk.Invariants(a.DB.Postgres(), since)
-	for _, more := range [][]db.Invariant{inbound.Invariants(), queue.Invariants(), webhook.Invariants(), quota.Invariants(countedFiles...)} {
+	for _, more := range [][]db.Invariant{inbound.Invariants(), queue.Invariants(), webhook.Invariants(), mailbox.Invariants(), quota.Invariants(countedFiles...)} {
 		list[0].Invariants = append(list[0].Invariants, more...)
 	}
 	list[1].Invariants, list[2].Invariants = fleet.Invariants(), fleet.Invariants()

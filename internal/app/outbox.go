@@ -11,6 +11,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
@@ -80,9 +81,12 @@ func openDelivery(address, key string, transport http.RoundTripper) (*mail.HTTPS
 // ownMail returns the sender for connections with their own mail server or delivery
 // provider. Organizations choose these, so private addresses are refused; the operator's
 // API URL may be private.
-func (a *App) ownMail(guard netguard.Guard, public, providers http.RoundTripper) func(channel.Credentials) (mail.TrackedSender, error) {
-	return func(credentials channel.Credentials) (mail.TrackedSender, error) {
+func (a *App) ownMail(guard netguard.Guard, public, providers http.RoundTripper) func(*connection.Connection, channel.Credentials) (mail.TrackedSender, error) {
+	return func(c *connection.Connection, credentials channel.Credentials) (mail.TrackedSender, error) {
 		if rawURL := credentials.Get(email.CredentialServer); rawURL != "" {
+			if c.Channel == email.MailboxName {
+				return a.Mailboxes.Sender(c)
+			}
 			server, err := mail.OpenSMTP(rawURL)
 			if err != nil {
 				return nil, fmt.Errorf("its smtp_url is not usable: %s", strings.TrimPrefix(err.Error(), "mail: "))

@@ -135,7 +135,7 @@ func TestMarketplaceRefusesUntilConnected(t *testing.T) {
 func TestChannelsRefuseUntilConfigured(t *testing.T) {
 	a := deployment(t, publicURL, quiet)
 	admin(t, a)
-	for _, ad := range a.adapters {
+	for _, ad := range posted(a) {
 		info := ad.Info()
 		for _, contentType := range []string{"application/json", "application/x-www-form-urlencoded", "message/rfc822", "text/plain"} {
 			r := httptest.NewRequest("POST", publicURL+info.Path, strings.NewReader(`{"type":"x"}`))

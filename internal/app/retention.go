@@ -132,6 +132,7 @@ func (a *App) maintain(ctx context.Context, now time.Time) error {
 			_, err := a.Inbound.Purge(ctx, before)
 			return err
 		}},
+		{"deleting mails of removed mailboxes", func() error { return a.Mailboxes.Purge(ctx) }},
 		{"deleting old challenges", func() error { return a.Connections.PurgeProofs(ctx) }},
 		{"deleting old deliveries", func() error {
 			_, err := a.Webhooks.Purge(ctx, a.config.Retention.Attempts)

@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/loop"
+	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/telemetry"
 )
@@ -119,7 +120,7 @@ type figures struct {
 	at   time.Time // of stored
 	last []prometheus.Metric
 
-	jobs, due, lanes, inbound, conns, maxConns, waits, waited, skew, streams, ready, warned, failed *prometheus.Desc
+	jobs, due, lanes, inbound, boxes, conns, maxConns, waits, waited, skew, streams, ready, warned, failed *prometheus.Desc
 }
 
 func newFigures(a *App) *figures {
@@ -132,6 +133,7 @@ func newFigures(a *App) *figures {
 		due:      desc("queue_oldest_due_seconds", "Time since which the first job of a kind that could run has been due; 0: none is.", "kind"),
 		lanes:    desc("queue_lanes_waiting", "Lanes of all processes with ready jobs, counted up to 10,000.", "kind"),
 		inbound:  desc("inbound_events_attention", "Stored inbound events that wait for a person by state (unrouted, rejected, dead), counted up to 10,000.", "state"),
+		boxes:    desc("mailboxes", "Mailboxes that are read by IMAP, by state (waiting, reading, failing, consent).", "state"),
 		conns:    desc("db_connections", "Connections of the pool by state (in_use, idle); on SQLite of those that read.", "database", "state"),
 		maxConns: desc("db_connections_max", "Limit of the pool.", "database"),
 		waits:    desc("db_connection_waits_total", "Operations that waited for a connection of the pool.", "database"),
@@ -146,7 +148,7 @@ func newFigures(a *App) *figures {
 
 // Describe implements [prometheus.Collector].
 func (f *figures) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{f.jobs, f.due, f.lanes, f.inbound, f.conns, f.maxConns, f.waits, f.waited, f.skew, f.streams, f.ready, f.warned, f.failed} {
+	for _, d := range []*prometheus.Desc{f.jobs, f.due, f.lanes, f.inbound, f.boxes, f.conns, f.maxConns, f.waits, f.waited, f.skew, f.streams, f.ready, f.warned, f.failed} {
 		out <- d
 	}
 }
@@ -210,6 +212,10 @@ func (f *figures) stored() ([]prometheus.Metric, error) {
 	if err != nil {
 		return nil, err
 	}
+	boxes, err := mailbox.CountStates(ctx, f.app.DB)
+	if err != nil {
+		return nil, err
+	}
 	var list []prometheus.Metric
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		list = append(list, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
@@ -223,6 +229,9 @@ func (f *figures) stored() ([]prometheus.Metric, error) {
 	}
 	for state, n := range states {
 		gauge(f.inbound, float64(n), string(state))
+	}
+	for state, n := range boxes {
+		gauge(f.boxes, float64(n), string(state))
 	}
 	f.at, f.last = time.Now(), list
 	return list, nil

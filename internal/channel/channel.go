@@ -77,6 +77,10 @@ type Info struct {
 	// unrouted.
 	Deployment bool
 
+	// Collected marks a channel without an endpoint: a reader collects its requests at the
+	// provider. It has no path, and its connections have no signing secrets.
+	Collected bool
+
 	// SharedKey marks a provider that signs for all its customers with one key. No secret of a
 	// connection can verify a request, so a connection receives only once its address is
 	// proven.
@@ -185,6 +189,13 @@ type SecretResolver interface {
 	// channel, newest first. secrets are the connection's valid signing secrets. An empty
 	// result verifies nothing.
 	SigningSecrets(channel string, secrets []string, credentials Credentials) []string
+}
+
+// AliasReader is implemented by channels if a connection can have further addresses.
+type AliasReader interface {
+	// Aliases returns the further addresses that settings name, in the form of connections, and
+	// domains, which begin with @.
+	Aliases(settings map[string]string) []string
 }
 
 // Preparer is implemented by channels that must fetch a certificate before they can verify.

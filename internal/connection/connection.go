@@ -171,14 +171,12 @@ func (s *Service) ConnectTx(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	checkMap(&v, "credentials", n.Credentials)
 	checkOwnKey(&v, n.Credentials, s.apis[n.Channel])
 	checkMap(&v, "settings", n.Settings)
-	if f, ok := a.(channel.ConnectionChecker); ok && v.Err() == nil {
-		f.CheckConnection(&v, n.Credentials, n.Settings)
-	}
+	checkValues(&v, a, n.Credentials, n.Settings)
 	for i, secret := range n.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, a)
 	}
 	values := slices.Clone(n.Secrets)
-	if len(values) == 0 {
+	if len(values) == 0 && (!known || !a.Info().Collected) {
 		values = []string{newSecret(&v, "secrets", a)}
 	}
 	if err := v.Err(); err != nil {
@@ -216,6 +214,9 @@ func (s *Service) ConnectTx(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	}
 	if inserted == 0 {
 		return Connection{}, nil, errConnected(address)
+	}
+	if err := s.saveAliases(ctx, tx, &c); err != nil {
+		return Connection{}, nil, err
 	}
 	tx.AfterCommit(s.cache.clear)
 	if err := s.recordTx(ctx, tx, AuditConnected, &c, nil, nil); err != nil {
@@ -275,6 +276,13 @@ func checkMap(v *problem.Validation, path string, m map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		v.Line(path, name, 1, 64)
 		v.Length(path, m[name], 0, maxValue)
+	}
+}
+
+// checkValues adds what the channel finds wrong with credentials and settings.
+func checkValues(v *problem.Validation, a channel.Adapter, credentials, settings map[string]string) {
+	if c, ok := a.(channel.ConnectionChecker); ok && v.Err() == nil {
+		c.CheckConnection(v, credentials, settings)
 	}
 }
 
@@ -396,8 +404,15 @@ func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, id st
 		return Connection{}, err
 	}
 	checkOwnKey(&v, change.Credentials, s.apis[c.Channel])
-	if f, ok := s.adapters[c.Channel].(channel.ConnectionChecker); ok && v.Err() == nil {
-		f.CheckConnection(&v, change.Credentials, change.Settings)
+	if change.Settings != nil || change.Credentials != nil {
+		settings, credentials := c.Settings, c.credentials
+		if change.Settings != nil {
+			settings = change.Settings
+		}
+		if change.Credentials != nil {
+			credentials = change.Credentials
+		}
+		checkValues(&v, s.adapters[c.Channel], credentials, settings)
 	}
 	for i, secret := range change.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, s.adapters[c.Channel])
@@ -427,6 +442,11 @@ func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, id st
 	if err := s.recordUpdateTx(ctx, tx, &before, &c, change); err != nil {
 		return Connection{}, err
 	}
+	if change.Settings != nil {
+		if err := s.saveAliases(ctx, tx, &c); err != nil {
+			return Connection{}, err
+		}
+	}
 	return c, s.save(ctx, tx, &c)
 }
 
@@ -444,8 +464,10 @@ func (s *Service) DeleteTx(ctx context.Context, tx *db.Tx, organizationID, id st
 	if err := s.recordTx(ctx, tx, AuditDisconnected, &c, nil, nil); err != nil {
 		return err
 	}
-	if err := tx.Queue(ctx, "DELETE FROM connection_challenges WHERE connection_id = $1", id); err != nil {
-		return fmt.Errorf("delete challenges: %w", err)
+	for _, table := range []string{"connection_challenges", "connection_aliases"} {
+		if err := tx.Queue(ctx, "DELETE FROM "+table+" WHERE connection_id = $1", id); err != nil {
+			return fmt.Errorf("delete %s: %w", table, err)
+		}
 	}
 	tx.AfterCommit(s.cache.clear)
 	return s.notifyObservers(ctx, tx, &c, true)
@@ -684,10 +706,12 @@ func (s *Service) SharedWithOthers(ctx context.Context, q db.Querier, channels [
 	return shared, err
 }
 
-// Owns reports whether the organization has a connection at the address.
-func (s *Service) Owns(ctx context.Context, q db.Querier, organizationID, ticketChannel, address string) (bool, error) {
-	var n int
-	err := q.QueryRow(ctx, "SELECT count(*) FROM connections WHERE medium = $1 AND address = $2 AND organization_id = $3",
-		ticketChannel, address, organizationID).Scan(&n)
-	return n > 0, err
+// Owns reports whether the organization has a connection at the address, or with the address as an
+// alias.
+func (s *Service) Owns(ctx context.Context, q db.Querier, organizationID, ticketChannel, address string) (owns bool, err error) {
+	_, domain, _ := strings.Cut(address, "@")
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM connections WHERE medium = $1 AND address = $2 AND organization_id = $3)
+		OR EXISTS (SELECT 1 FROM connection_aliases WHERE medium = $1 AND address IN ($2, $4) AND organization_id = $3)`,
+		ticketChannel, address, organizationID, "@"+domain).Scan(&owns)
+	return owns, err
 }

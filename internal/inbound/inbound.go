@@ -223,6 +223,9 @@ func (s *Service) Register(mux *http.ServeMux) {
 	byPath := make(map[string]*endpoint)
 	for _, a := range s.adapters {
 		info := a.Info()
+		if info.Collected {
+			continue
+		}
 		for _, path := range append([]string{info.Path}, info.Aliases...) {
 			e := byPath[path]
 			if e == nil {

@@ -67,6 +67,12 @@ func compose(m Message) (envelope, []byte, error) {
 	return env, raw, nil
 }
 
+// Raw returns a mail in the form that servers get.
+func Raw(m Message) ([]byte, error) {
+	_, raw, err := compose(m)
+	return raw, err
+}
+
 func build(m Message) (envelope, []byte, error) {
 	from, err := checkAddress(m.From)
 	if err != nil {

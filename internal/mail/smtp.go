@@ -49,6 +49,13 @@ type SMTP struct {
 	user       string
 	// password is a func, so that printing the struct does not show it.
 	password func() string
+	token    func(ctx context.Context) (string, error) // nil: login by password
+}
+
+// UseToken has the sender log in with an OAuth access token in place of a password, by XOAUTH2.
+// Call it before first use.
+func (s *SMTP) UseToken(user string, token func(ctx context.Context) (string, error)) {
+	s.user, s.token = user, token
 }
 
 // OpenSMTP returns a sender for smtp://[user:password@]host[:587] or
@@ -278,6 +285,12 @@ func (s *SMTP) login(ctx context.Context, c *smtp.Client, remote net.Addr) error
 	mechanisms := strings.Fields(strings.ToUpper(offered))
 	var auth smtp.Auth
 	switch {
+	case s.token != nil:
+		token, err := s.token(ctx)
+		if err != nil {
+			return s.failed(ctx, OpLogin, err)
+		}
+		auth = smtp.XOAuth2Auth(s.user, token)
 	case slices.Contains(mechanisms, "PLAIN"):
 		auth = smtp.PlainAuth("", s.user, s.password(), s.host, true)
 	case slices.Contains(mechanisms, "LOGIN"):

@@ -69,7 +69,7 @@ type Config struct {
 	Mail mail.TrackedSender
 	// OpenMail returns the mail server of a connection's credentials; nil if they name
 	// none. Its error describes the invalid field in plain words.
-	OpenMail func(credentials channel.Credentials) (mail.TrackedSender, error)
+	OpenMail func(c *connection.Connection, credentials channel.Credentials) (mail.TrackedSender, error)
 	HTTP     http.RoundTripper // for the providers' APIs
 	// PublicHTTP calls URLs that a tenant has set; it must connect to public addresses
 	// only. nil refuses them.
@@ -93,7 +93,7 @@ type Service struct {
 	adapters         map[string]channel.Adapter // by name
 	box              *seal.Box
 	mail             mail.TrackedSender
-	openMail         func(credentials channel.Credentials) (mail.TrackedSender, error)
+	openMail         func(c *connection.Connection, credentials channel.Credentials) (mail.TrackedSender, error)
 	http             http.RoundTripper
 	publicHTTP       http.RoundTripper
 	baseURL          string
@@ -122,7 +122,7 @@ func Open(c Config) *Service {
 		s.observe = func(string, string) {}
 	}
 	if s.openMail == nil {
-		s.openMail = func(channel.Credentials) (mail.TrackedSender, error) { return nil, nil }
+		s.openMail = func(*connection.Connection, channel.Credentials) (mail.TrackedSender, error) { return nil, nil }
 	}
 	if s.scale == 0 {
 		s.scale = 1

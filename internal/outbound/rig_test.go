@@ -89,7 +89,7 @@ type rig struct {
 	apiURL string
 	http   http.RoundTripper
 	mail   mail.TrackedSender
-	open   func(credentials channel.Credentials) (mail.TrackedSender, error)
+	open   func(_ *connection.Connection, credentials channel.Credentials) (mail.TrackedSender, error)
 	more   []channel.Adapter
 	scale  float64
 	poll   time.Duration // of the queue; 0: never

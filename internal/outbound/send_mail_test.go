@@ -377,7 +377,7 @@ func TestOwnServer(t *testing.T) {
 		own := new(relay)
 		var usable atomic.Bool
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
-			r.open = func(credentials channel.Credentials) (mail.TrackedSender, error) {
+			r.open = func(_ *connection.Connection, credentials channel.Credentials) (mail.TrackedSender, error) {
 				if credentials.Get("smtp_url") != "smtp://mail.a.example" || !usable.Load() {
 					return nil, errors.New("its smtp_url has no host")
 				}
@@ -506,7 +506,7 @@ func TestBigMailsOfADeadServer(t *testing.T) {
 		}
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
 			r.mail = shared
-			r.open = func(credentials channel.Credentials) (mail.TrackedSender, error) {
+			r.open = func(_ *connection.Connection, credentials channel.Credentials) (mail.TrackedSender, error) {
 				if credentials.Get("smtp_url") == "" {
 					return nil, nil
 				}

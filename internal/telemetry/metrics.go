@@ -39,6 +39,7 @@ type Metrics struct {
 	attempts  *prometheus.HistogramVec
 	providers *prometheus.HistogramVec
 	replies   *prometheus.CounterVec
+	mails     *prometheus.CounterVec
 	groups    *prometheus.HistogramVec
 	commits   *prometheus.HistogramVec
 	database  *prometheus.HistogramVec
@@ -67,6 +68,8 @@ func NewMetrics(version string) *Metrics {
 	m.attempts = histogram("webhook_attempt_duration_seconds", "Time until a receiver's response began, by its status class; error: no response.", slow, "code")
 	m.providers = histogram("provider_request_duration_seconds", "Time until the response of a provider's API or the identity provider began, by its status class; error: no response.", slow, "code")
 	m.replies = counter("replies_total", "Attempts to send replies by their outcome: sent, retry, unclear (retried; it may have arrived), failed.", "channel", "outcome")
+	m.mails = counter("mailbox_mails_total", "Mails read in mailboxes by outcome: collected, known (collected before, under another UID).", "outcome")
+	m.Mails(0, 0)
 	m.groups = histogram("db_commit_changes", "Changes that shared a commit.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}, "database")
 	m.commits = histogram("db_commit_duration_seconds", "Time of commits, from the begin of the transaction.", fast, "database")
 	m.database = histogram("db_operation_duration_seconds", "Time of operations of the database, including waits for a connection: query (one statement), read, write.", fast, "database", "operation")
@@ -118,6 +121,12 @@ func (m *Metrics) Job(kind, outcome string, took time.Duration) {
 
 // Reply counts an attempt to send a reply.
 func (m *Metrics) Reply(channel, outcome string) { m.replies.WithLabelValues(channel, outcome).Inc() }
+
+// Mails counts mails read in mailboxes.
+func (m *Metrics) Mails(collected, known int) {
+	m.mails.WithLabelValues("collected").Add(float64(collected))
+	m.mails.WithLabelValues("known").Add(float64(known))
+}
 
 // AddQuota makes the series of a quota begin at 0.
 func (m *Metrics) AddQuota(quota string) {

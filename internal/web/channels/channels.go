@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/outbound"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/shop"
@@ -31,6 +32,7 @@ type Config struct {
 	Connections *connection.Service
 	Inbound     *inbound.Service
 	Shop        *shop.Service
+	Mailboxes   *mailbox.Service
 	Outbound    *outbound.Service // nil: credentials are not tested
 	BaseURL     string            // public address, without a trailing slash
 	// SendTrouble returns what an admin has to do so that a connection can send replies; empty:
@@ -55,6 +57,8 @@ func Register(s *web.Site, c Config) {
 	p.Handle("/settings/channels/{id}/switch", web.Route{Post: p.setEnabled, Admin: true, Routine: true})
 	p.Handle("/settings/channels/{id}/secret", web.Route{Get: p.showRotateForm, Post: p.rotate, Admin: true})
 	p.Handle("/settings/channels/{id}/delete", web.Route{Get: p.confirmDisconnect, Post: p.disconnect, Admin: true})
+	p.Handle("/settings/channels/{id}/consent", web.Route{Get: p.requestConsent, Admin: true})
+	p.Handle(mailbox.CallbackPath, web.Route{Get: p.acceptConsent, Admin: true})
 	p.Handle("/settings/inbound", web.Route{Get: p.events, Admin: true})
 	p.Handle("/settings/inbound/{id}", web.Route{Get: p.event, Admin: true})
 	p.Handle("/settings/inbound/{id}/replay", web.Route{Post: p.replay, Admin: true, Routine: true})
@@ -92,7 +96,7 @@ func (p *pages) stateBadge(c *connection.Connection) web.Badge {
 // newRow returns the row of a connection. A connection of an unknown channel has the
 // channel's name only.
 func (p *pages) newRow(r *web.Request, c connection.Connection) (row, error) {
-	g := findGuide(c.Channel)
+	g := p.guide(c.Channel)
 	if g == nil {
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}
@@ -139,6 +143,7 @@ type form struct {
 	Row      row // zero before it is connected
 	Notice   *connection.Notice
 	NoticeAt web.Time
+	Mailbox  *mailboxView
 	Orders   *shop.Subscriptions
 	Checked  web.Time
 	Trouble  string // why it cannot send, and what to do; empty: it can
@@ -173,9 +178,16 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 			}
 		case in.Long:
 			f.Type, f.Rows = "textarea", 3
+		case in.Password:
+			f.Type, f.Autocomplete = "password", "off"
 		}
 		fs = append(fs, f)
 		return &fs[len(fs)-1]
+	}
+	addSettings := func() {
+		for _, in := range g.Settings {
+			add("settings.", in, true)
+		}
 	}
 	if !connected {
 		address := g.Address
@@ -188,8 +200,8 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 		}
 	}
 	add("", input{Name: "name", Label: "Name", Help: "Shown to colleagues, and to customers as the sender of mails. Empty: the address."}, true)
-	for _, in := range g.Settings {
-		add("settings.", in, true)
+	if !g.Read {
+		addSettings()
 	}
 	for _, in := range g.Credentials {
 		_, has := set[in.Name]
@@ -201,6 +213,9 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 		if has {
 			fs = append(fs, web.Field{Name: "forget." + in.Name, Label: "Remove “" + in.Label + "”", Type: "checkbox", Optional: true})
 		}
+	}
+	if g.Read { // the login is first
+		addSettings()
 	}
 	return fs
 }
@@ -217,7 +232,7 @@ func typedValues(values url.Values, prefix string, inputs []input) map[string]st
 }
 
 func (p *pages) showConnectForm(w http.ResponseWriter, r *web.Request) error {
-	g := findGuide(r.PathValue("channel"))
+	g := p.guide(r.PathValue("channel"))
 	if g == nil {
 		return problem.New(problem.NotFound, "there is no such channel")
 	}
@@ -235,7 +250,7 @@ func (p *pages) renderConnect(w http.ResponseWriter, r *web.Request, g *guide, f
 // connect creates a connection and shows its generated secret once. A repeated form
 // fails: the address is taken.
 func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
-	g := findGuide(r.PathValue("channel"))
+	g := p.guide(r.PathValue("channel"))
 	if g == nil {
 		return problem.New(problem.NotFound, "there is no such channel")
 	}
@@ -257,6 +272,17 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 		fs.Focus()
 		return p.renderConnect(w, r, g, fs, http.StatusUnprocessableEntity)
 	}
+	if g.Read {
+		if _, err := p.Mailboxes.Probe(r.Context(), &n); err != nil {
+			for _, name := range []string{"imap_url", "smtp_url"} { // perhaps found by the address
+				fs.Field("credentials." + name).Value = n.Credentials[name]
+			}
+			if status := fs.Answer(w, err); status != 0 {
+				return p.renderConnect(w, r, g, fs, status)
+			}
+			return err
+		}
+	}
 	var c connection.Connection
 	var secrets []string
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
@@ -277,6 +303,12 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 
 // connected returns the notice after connecting.
 func (p *pages) connected(g *guide, c *connection.Connection) string {
+	if g.Read && c.CredentialValues()[signIn.Name] != "" {
+		return "The mailbox is connected. Now sign in at its provider."
+	}
+	if g.Read {
+		return "The mailbox is connected. Its new mails become tickets."
+	}
 	if len(p.Connections.Needs(c)) > 0 {
 		return g.Title + " is connected. Now prove that the address is yours, and have the provider post here."
 	}
@@ -290,7 +322,7 @@ func (p *pages) renderSecret(w http.ResponseWriter, r *web.Request, c connection
 
 func (p *pages) find(r *web.Request) (connection.Connection, *guide, error) {
 	c, err := p.Connections.FindOf(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
-	g := findGuide(c.Channel)
+	g := p.guide(c.Channel)
 	if g == nil {
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}
@@ -332,7 +364,7 @@ type shownOnce struct {
 
 // renderConnection renders a connection, with the form fs if it is not nil.
 func (p *pages) renderConnection(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int, once shownOnce) error {
-	g := findGuide(c.Channel)
+	g := p.guide(c.Channel)
 	if g == nil {
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}
@@ -356,6 +388,11 @@ func (p *pages) renderConnection(w http.ResponseWriter, r *web.Request, c connec
 	}
 	if body.Proof, err = p.newProof(r, &c, once.wrong); err != nil {
 		return err
+	}
+	if g.Read {
+		if body.Mailbox, err = p.newMailboxView(r, &c); err != nil {
+			return err
+		}
 	}
 	if g.Name == "storefront" && p.Shop != nil {
 		s, err := p.Shop.Subscriptions(r.Context(), p.DB, c.ID)

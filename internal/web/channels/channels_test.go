@@ -29,6 +29,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/mailbox"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/shop"
@@ -49,7 +51,7 @@ func adapters() []channel.Adapter {
 	letters := email.Config{}
 	return []channel.Adapter{
 		sms.New(sms.Config{}), voice.New(voice.Config{}), chat.New(chat.Config{}), api.New(), marketplace.New(nil),
-		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters), email.NewDelivery(letters),
+		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters), email.NewMailbox(letters), email.NewDelivery(letters),
 		meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}), payments.NewConnect(), storefront.New(storefront.Config{}),
 	}
 }
@@ -72,7 +74,8 @@ func newHarness(t *testing.T) *harness {
 		DefaultOrganization: h.Accounts.DefaultOrganization, Logger: h.Log,
 	})
 	in.Register(h.endpoints)
-	channels.Register(h.Site, channels.Config{DB: h.DB, Connections: h.connections, Inbound: in, Shop: shop.Open(shop.Config{DB: h.DB, Queue: q}), BaseURL: webtest.BaseURL})
+	boxes := mailbox.Open(mailbox.Config{DB: h.DB, Connections: h.connections, Journal: in, Guard: netguard.Guard{AllowPrivate: true}, Box: seal.New(seal.NewKey()), Logger: h.Log})
+	channels.Register(h.Site, channels.Config{DB: h.DB, Connections: h.connections, Inbound: in, Mailboxes: boxes, Shop: shop.Open(shop.Config{DB: h.DB, Queue: q}), BaseURL: webtest.BaseURL})
 	h.admin = h.SignIn(h.Admin)
 	return h
 }
@@ -133,7 +136,10 @@ func TestGuides(t *testing.T) {
 	}
 	for _, name := range want {
 		d := h.admin.Page("/settings/connect/" + name)
-		d.Want("At the provider", webtest.BaseURL+"/api/")
+		d.Want("At the provider")
+		if name != email.MailboxName {
+			d.Want(webtest.BaseURL + "/api/")
+		}
 		if len(d.WithAttr("name", "address")) != 1 {
 			t.Errorf("%s: no address is asked for", name)
 		}

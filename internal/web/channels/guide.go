@@ -1,6 +1,10 @@
 package channels
 
-import "github.com/kickstand-dev/kickstand/internal/connection"
+import (
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/connection"
+)
 
 // guide describes how to connect a channel: the steps at the provider, and the fields
 // here. docs/channels has the details.
@@ -21,6 +25,8 @@ type guide struct {
 	Settings    []input
 	// Named: the provider must post to the endpoint with the connection's id.
 	Named bool
+	// Read: its servers are called; nothing is posted.
+	Read bool
 }
 
 // input is a field of the form.
@@ -31,6 +37,7 @@ type input struct {
 	Placeholder string
 	Required    bool
 	Long        bool // several lines
+	Password    bool
 	Choices     []string
 }
 
@@ -46,6 +53,7 @@ var (
 		Help: "Sends replies by its API if the connection has no mail server."}
 	deliverySecret = input{Name: "delivery_secret", Label: "Signing secret of the delivery provider", Placeholder: "whsec_…",
 		Help: "Verifies its delivery reports."}
+	signIn      = input{Name: "oauth", Label: "Sign in at", Choices: []string{"", "google", "microsoft"}, Help: "In place of a password. The provider asks for your consent after connecting."}
 	mailAddress = input{Label: "Mail address", Placeholder: "help@example.com", Help: "The address customers write to. A plus tag is ignored."}
 	verifyToken = input{Name: "verify_token", Label: "Verify token", Help: "Any text. The provider sends it when you set up the callback URL."}
 	appSecret   = input{Name: "app_secret", Label: "App secret for calls", Help: "If the app requires appsecret_proof."}
@@ -54,6 +62,23 @@ var (
 
 // guides lists the channels that an organization can connect, most common first.
 var guides = []guide{{
+	Name: "mailbox", Title: "Mailbox", Icon: "channel-email", Provider: "Gmail, Microsoft 365, any IMAP server", Doc: "mailbox.md", Read: true,
+	Text: "Mail of an existing mailbox, read by IMAP and left in place. Replies leave by its SMTP server.",
+	Steps: []string{"Enable IMAP in the settings of the mailbox, if its provider requires it.",
+		"Gmail, Yahoo, iCloud, Fastmail: create an app password in the security settings of the account.",
+		"Enter address and password. The servers of well-known providers are found by the address."},
+	Address: mailAddress,
+	Credentials: []input{signIn, {Name: "password", Label: "Password", Password: true, Help: "Of the mailbox, or an app password."},
+		{Name: "username", Label: "User", Help: "Empty: the address."},
+		{Name: "imap_url", Label: "IMAP server", Placeholder: "imaps://imap.example.com", Help: "imaps:// for TLS, imap:// for STARTTLS. Empty: found by the address."},
+		{Name: "smtp_url", Label: "SMTP server", Placeholder: "smtps://smtp.example.com", Help: "Sends replies, with the same user and password. smtps:// for TLS, smtp:// for STARTTLS. With an IMAP server only, the deployment’s mail server sends them."}},
+	Settings: []input{{Name: "folders", Label: "Folders", Placeholder: "INBOX", Help: "Names separated by commas."},
+		{Name: "import_days", Label: "Import mails of the last days", Placeholder: "0", Help: "When it is connected. 0: only new mails."},
+		{Name: "aliases", Label: "Further addresses", Placeholder: "sales@example.com, @example.org", Help: "Whose mail arrives in this mailbox: addresses and whole domains."},
+		{Name: "mark_seen", Label: "Mark collected mails as read", Choices: []string{"", "true"}},
+		{Name: "move_to", Label: "Move collected mails to folder", Help: "Empty: they stay where they are."},
+		{Name: "sent_folder", Label: "Folder for sent replies", Placeholder: "auto", Help: "auto finds it. Empty: no copies, or those of the provider: Gmail and Microsoft file them on their own."}, autoAnswer, signature},
+}, {
 	Name: "email-raw", Title: "E-mail by HTTP", Icon: "channel-email", Provider: "CloudMailin, Forward Email, any mail-to-HTTP service", Doc: "email-raw.md",
 	Text:  "Mail that a service receives by SMTP and posts here as raw messages.",
 	Steps: []string{"Configure the service to post each message to {address}, with its envelope, to {endpoint}.", "Enter {secret} there as signing key, bearer token, or Basic password."}, Made: true,
@@ -187,6 +212,22 @@ func findGuide(name string) *guide {
 		}
 	}
 	return nil
+}
+
+// guide returns the guide of a channel, or nil, with the choices that the deployment has.
+func (p *pages) guide(name string) *guide {
+	g := findGuide(name)
+	if g == nil || !g.Read {
+		return g
+	}
+	g = new(*g)
+	g.Credentials = slices.DeleteFunc(slices.Clone(g.Credentials), func(in input) bool { return in.Name == signIn.Name })
+	if providers := p.Mailboxes.Providers(); len(providers) > 0 {
+		in := signIn
+		in.Choices = append([]string{""}, providers...)
+		g.Credentials = append([]input{in}, g.Credentials...)
+	}
+	return g
 }
 
 // privacyPath is the endpoint of shops' compliance webhooks.
