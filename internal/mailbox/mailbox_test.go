@@ -811,6 +811,29 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// TestSignIn tests a connected mailbox as its page does.
+func TestSignIn(t *testing.T) {
+	h := start(t)
+	c := h.connect(nil)
+	if err := h.Test(t.Context(), &c); err != nil {
+		t.Errorf("a mailbox: got %v", err)
+	}
+	missing := c
+	missing.Settings = map[string]string{email.SettingFolders: "Support"}
+	if err := h.Test(t.Context(), &missing); err == nil || !strings.Contains(err.Error(), "Support is no folder") {
+		t.Errorf("a missing folder: got %v", err)
+	}
+	changed, err := h.connections.Update(t.Context(), "org-1", c.ID, connection.Change{Credentials: map[string]string{
+		email.CredentialIMAP: "imaps://" + h.addr, email.CredentialPassword: "of another person",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Test(t.Context(), &changed); err == nil || strings.Contains(err.Error(), "another person") {
+		t.Errorf("a wrong password: got %v", err)
+	}
+}
+
 // TestManyMails: batches have every mail once, also large ones.
 func TestManyMails(t *testing.T) {
 	h := start(t)

@@ -77,6 +77,39 @@ func (s *Service) Probe(ctx context.Context, n *connection.New) (p Probe, err er
 	return p, nil
 }
 
+// ErrNotRead is the result of [Service.Test] for a connection that only sends.
+var ErrNotRead = errors.New("the mailbox is not read")
+
+// Test signs in at the IMAP server of a connection and looks for its folders. The error is the reason
+// why its mails cannot be collected, without credentials, or [ErrNotRead].
+func (s *Service) Test(ctx context.Context, c *connection.Connection) error {
+	if err := s.limitProbes(c.OrganizationID); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	a, err := email.ParseAccount(c.Address, c.Settings, c.CredentialValues())
+	if err != nil {
+		return err
+	}
+	if a.IMAP.Host == "" {
+		return ErrNotRead
+	}
+	in, err := s.connect(ctx, c.ID, &a)
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	for _, name := range a.Folders {
+		if _, ok, err := in.choose(ctx, name); err != nil {
+			return err
+		} else if !ok {
+			return fmt.Errorf("%s is no folder of the mailbox", name)
+		}
+	}
+	return nil
+}
+
 // An organization can probe maxProbes times in probeWindow, since it names the servers.
 const (
 	maxProbes   = 20

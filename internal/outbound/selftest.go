@@ -27,7 +27,7 @@ func (s *Service) TestCredentials(ctx context.Context, c *connection.Connection)
 	defer cancel()
 	a, credentials := s.adapters[c.Channel], c.Credentials()
 	if _, ok := a.(channel.MailComposer); ok {
-		server, err := s.openMail(credentials)
+		server, err := s.openMail(c, credentials)
 		if err != nil {
 			return err
 		}

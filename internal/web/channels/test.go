@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/outbound"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -55,9 +57,17 @@ func (p *pages) test(w http.ResponseWriter, r *web.Request) error {
 func (p *pages) testResults(ctx context.Context, c *connection.Connection) []result {
 	const in, out = "Receiving", "Credentials"
 	var list []result
-	switch err := p.Inbound.SelfTest(ctx, c); {
+	test := p.Inbound.SelfTest
+	if c.Channel == email.MailboxName {
+		test = p.Mailboxes.Test
+	}
+	switch err := test(ctx, c); {
+	case err == nil && c.Channel == email.MailboxName:
+		list = append(list, passed(in, "The IMAP server accepts the login, and the folders exist."))
 	case err == nil:
 		list = append(list, passed(in, "A sample request, signed with the channel’s secret, was verified and read. It was not stored."))
+	case errors.Is(err, mailbox.ErrNotRead):
+		list = append(list, untested(in, "The mailbox is not read: it has no IMAP server."))
 	case errors.Is(err, inbound.ErrUnsampled):
 		list = append(list, untested(in, "Only the provider can sign requests of this channel. The last one that arrived is shown below."))
 	default:
