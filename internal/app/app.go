@@ -60,6 +60,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/shop"
+	"github.com/kickstand-dev/kickstand/internal/smtpd"
 	"github.com/kickstand-dev/kickstand/internal/telemetry"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
@@ -98,6 +99,7 @@ type Config struct {
 	// cannot be sent otherwise.
 	EmailDeliveryAPIKey string
 	AllowNoMail         bool // serve a public base URL without a way to send mail
+	MailReceiver        MailReceiver
 
 	AccessLifetime  time.Duration
 	RefreshLifetime time.Duration
@@ -198,7 +200,10 @@ type App struct {
 	handler    http.Handler  // nil before openHandler
 	ready      *readiness    // likewise
 	mailbox    *mail.Mailbox // nil if mail can be sent
-	closers    []func() error
+	// receiver receives mail at mailAddress; nil: not configured, or before Serve.
+	receiver    *smtpd.Service
+	mailAddress string
+	closers     []func() error
 }
 
 // shareEventRows lets events share rows unless an older program, which does not know such rows, can be
@@ -463,7 +468,7 @@ func (a *App) openChannels() (in incoming, err error) {
 		sms.New(sms.Config{APIURL: smsAPI.String(), MediaHosts: []string{smsAPI.Host}}),
 		telephone,
 		email.NewForm(in.letters), email.NewParsed(in.letters), email.NewJSON(in.letters), email.NewRaw(in.letters),
-		email.NewMailbox(in.letters), email.NewDelivery(in.letters),
+		email.NewMailbox(in.letters), email.NewDirect(in.letters), email.NewDelivery(in.letters),
 		meta.NewBusiness(meta.Config{APIURL: businessAPI.String()}), meta.NewMessenger(meta.Config{APIURL: socialAPI.String()}),
 		chat.New(chat.Config{APIURL: chatAPI.String(), MediaHosts: []string{chatAPI.Host}}),
 		market,

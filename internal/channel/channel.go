@@ -185,6 +185,13 @@ type ConfigChecker interface {
 	CheckConfig(settings, credentials map[string]string) []ConfigIssue
 }
 
+// AddressConfigChecker is implemented by channels with settings whose form depends on the
+// connection's address.
+type AddressConfigChecker interface {
+	// CheckAddressConfig returns what is wrong with the settings of a connection at address.
+	CheckAddressConfig(address string, settings map[string]string) []ConfigIssue
+}
+
 // ConfigIssue is an invalid setting or credential.
 type ConfigIssue struct {
 	Path    string // settings.NAME or credentials.NAME

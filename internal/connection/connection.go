@@ -173,7 +173,7 @@ func (s *Service) ConnectTx(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	for i, secret := range n.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, a)
 	}
-	checkConfig(&v, a, n.Settings, n.Credentials)
+	checkConfig(&v, a, address, n.Settings, n.Credentials)
 	values := slices.Clone(n.Secrets)
 	if len(values) == 0 && (!known || !a.Info().Collected) {
 		values = []string{newSecret(&v, "secrets", a)}
@@ -277,13 +277,16 @@ func checkMap(v *problem.Validation, path string, m map[string]string) {
 }
 
 // checkConfig adds what the channel finds wrong with settings and credentials.
-func checkConfig(v *problem.Validation, a channel.Adapter, settings, credentials map[string]string) {
-	checker, ok := a.(channel.ConfigChecker)
-	if !ok {
-		return
+func checkConfig(v *problem.Validation, a channel.Adapter, address string, settings, credentials map[string]string) {
+	if checker, ok := a.(channel.ConfigChecker); ok {
+		for _, issue := range checker.CheckConfig(settings, credentials) {
+			v.Add(issue.Path, "%s", issue.Message)
+		}
 	}
-	for _, issue := range checker.CheckConfig(settings, credentials) {
-		v.Add(issue.Path, "%s", issue.Message)
+	if checker, ok := a.(channel.AddressConfigChecker); ok {
+		for _, issue := range checker.CheckAddressConfig(address, settings) {
+			v.Add(issue.Path, "%s", issue.Message)
+		}
 	}
 }
 
@@ -413,7 +416,7 @@ func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, id st
 		if change.Credentials != nil {
 			credentials = change.Credentials
 		}
-		checkConfig(&v, s.adapters[c.Channel], settings, credentials)
+		checkConfig(&v, s.adapters[c.Channel], c.Address, settings, credentials)
 	}
 	for i, secret := range change.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, s.adapters[c.Channel])

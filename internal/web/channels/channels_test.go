@@ -50,7 +50,7 @@ func adapters() []channel.Adapter {
 	letters := email.Config{}
 	return []channel.Adapter{
 		sms.New(sms.Config{}), voice.New(voice.Config{}), chat.New(chat.Config{}), marketplace.New(nil),
-		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters), email.NewMailbox(letters), email.NewDelivery(letters),
+		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters), email.NewMailbox(letters), email.NewDirect(letters), email.NewDelivery(letters),
 		meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}), payments.NewConnect(), storefront.New(storefront.Config{}),
 	}
 }
