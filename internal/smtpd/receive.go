@@ -222,7 +222,7 @@ func (c *session) copies(ctx context.Context, body []byte, trace int, now time.T
 			continue
 		}
 		header := email.DirectHeader(c.from.text, []string{r.address}, map[string]string{
-			email.DirectClientHeader: c.address.String(), email.DirectHeloHeader: c.helo, email.DirectTLSHeader: c.secure,
+			email.DirectClientHeader: c.clientText(), email.DirectHeloHeader: c.helo, email.DirectTLSHeader: c.secure,
 			email.DirectSPFHeader: result.value, email.DirectSPFDomainHeader: result.domain, email.DirectTraceHeader: strconv.Itoa(trace),
 		})
 		list = append(list, Copy{r.connection, &channel.Request{Method: http.MethodPost, URL: url, Header: header, Body: body, Received: now}})
@@ -244,12 +244,20 @@ func (c *session) trace(id string, now time.Time) string {
 		protocol += "S"
 		secure = "\r\n\t(" + c.secure + ")"
 	}
-	from := c.address.String()
+	from := c.clientText()
 	if c.address.Is6() {
 		from = "IPv6:" + from
 	}
 	return fmt.Sprintf("Return-Path: <%s>\r\nReceived: from %s ([%s])%s\r\n\tby %s with %s id %s;\r\n\t%s\r\n",
 		c.from.text, hostText(c.helo), from, secure, c.Hostname, protocol, id, now.UTC().Format("Mon, 2 Jan 2006 15:04:05 -0700"))
+}
+
+// clientText returns the address of the client; "unknown" if the connection has none.
+func (c *session) clientText() string {
+	if !c.address.IsValid() {
+		return "unknown"
+	}
+	return c.address.String()
 }
 
 // hostText returns a host name of a client, or "unknown" if it could be mistaken for other parts of
