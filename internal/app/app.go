@@ -181,6 +181,7 @@ type App struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 	tracer  *telemetry.Tracer // nil: no traces
+	access  *telemetry.AccessLog
 	box     *seal.Box
 	redis   *ratelimit.Redis // nil: not configured
 	// rateLimiter returns a limiter of the REST APIs; name is unique per use.

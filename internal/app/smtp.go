@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -34,6 +32,8 @@ type MailReceiver struct {
 	Key         string
 	Connections int // at a time, of all clients; 0: the default
 	MailRate    int // mails of a client in [mailWindow]; 0: [DefaultMailRate]
+	// Socket is the listener in place of Listen; nil: it is opened.
+	Socket net.Listener
 }
 
 const (
@@ -45,7 +45,6 @@ const (
 	mailWindow     = 10 * time.Minute
 	refusalWindow  = time.Hour
 	refusalsPerIP  = 100 // unknown recipients in refusalWindow
-	firstSocket    = 3   // SD_LISTEN_FDS_START
 	greetingTime   = 2 * time.Second
 	maxMailDomains = 50 // whose records doctor looks up
 )
@@ -105,15 +104,12 @@ func (a *App) listenMail() (net.Listener, error) {
 			return nil, fmt.Errorf("smtp-tls-certificate: %w", err)
 		}
 	}
-	var ln net.Listener
-	var err error
-	if c.Listen == SocketActivation {
-		ln, err = systemdListener()
-	} else {
-		ln, err = net.Listen("tcp", c.Listen)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("smtp-listen: %w", err)
+	ln := c.Socket
+	if ln == nil {
+		var err error
+		if ln, err = net.Listen("tcp", c.Listen); err != nil {
+			return nil, fmt.Errorf("smtp-listen: %w", err)
+		}
 	}
 	newLimiter := a.newLimiter
 	if newLimiter == nil {
@@ -127,24 +123,6 @@ func (a *App) listenMail() (net.Listener, error) {
 		Resolver:       spfResolver{net.DefaultResolver, a.config.lookupTXT()}, Metrics: a.metrics, Access: a.accessLog(), Logger: a.log,
 	})
 	a.mailAddress = ln.Addr().String()
-	return ln, nil
-}
-
-// systemdListener returns the socket that systemd passes to the process.
-func systemdListener() (net.Listener, error) {
-	pid, err := strconv.Atoi(os.Getenv("LISTEN_PID"))
-	if err != nil || pid != os.Getpid() {
-		return nil, errors.New("systemd has passed no socket (LISTEN_PID)")
-	}
-	if os.Getenv("LISTEN_FDS") != "1" {
-		return nil, fmt.Errorf("systemd has passed %q sockets, want 1 (LISTEN_FDS)", os.Getenv("LISTEN_FDS"))
-	}
-	file := os.NewFile(firstSocket, "smtp")
-	defer file.Close()
-	ln, err := net.FileListener(file)
-	if err != nil {
-		return nil, fmt.Errorf("the socket of systemd: %w", err)
-	}
 	return ln, nil
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fairqueue"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/telemetry"
 
 	"blitiri.com.ar/go/spf"
@@ -109,6 +110,8 @@ type Service struct {
 	memory   *fairqueue.Queue
 	spooled  atomic.Int64 // bytes
 	stopping atomic.Bool
+	ctx      context.Context // ends when stopping begins
+	end      context.CancelFunc
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
@@ -122,7 +125,9 @@ func Open(c Config) *Service {
 	c.MaxSize = cmp.Or(c.MaxSize, MaxSize)
 	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultConnections)
 	c.MaxPerClient = cmp.Or(c.MaxPerClient, max(2, c.MaxConnections/10))
+	ctx, end := context.WithCancel(context.Background())
 	return &Service{
+		ctx: ctx, end: end,
 		Config: c, sessions: make(map[*session]struct{}), clients: make(map[string]int),
 		memory: fairqueue.New(fairqueue.Config{Capacity: maxMemory, PerKey: c.MaxConnections, Waiting: c.MaxConnections}),
 	}
@@ -145,7 +150,7 @@ func (s *Service) Serve(ln net.Listener) error {
 			return err
 		case err != nil: // out of descriptors, or a client that left
 			s.Logger.Warn("an SMTP connection could not be accepted", "error", err)
-			time.Sleep(pause)
+			loop.Pause(s.ctx, pause) // its end shows above
 			pause = min(2*pause, time.Second)
 			continue
 		}
@@ -223,6 +228,7 @@ func (s *Service) OpenConnections() int {
 // ctx ends, it ends their connections too: their senders repeat them.
 func (s *Service) Stop(ctx context.Context) {
 	s.stopping.Store(true)
+	s.end()
 	s.mu.Lock()
 	if s.listener != nil {
 		s.listener.Close()
