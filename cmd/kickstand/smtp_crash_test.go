@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -133,4 +134,35 @@ func sendMail(address string, to []string, content string) bool {
 		}
 	}
 	return true
+}
+
+// TestPassedSocket: mail arrives by a socket that another process has opened, as systemd does.
+func TestPassedSocket(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	file, err := ln.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	p := newPatient(t)
+	cmd := exec.Command("sh", append([]string{"-c", `export LISTEN_PID=$$ LISTEN_FDS=1; exec "$0" "$@"`, os.Args[0], "serve", "--smtp-listen=systemd"}, p.args...)...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.ExtraFiles = []*os.File{file}
+	p.process = apptest.Start(t, cmd, p.url)
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.HasPrefix(line, "220 ") {
+		t.Errorf("the greeting is %q, %v", line, err)
+	}
+	if _, err := passedSocket(); err == nil {
+		t.Error("a socket was found that nobody has passed")
+	}
 }

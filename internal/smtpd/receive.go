@@ -217,8 +217,9 @@ func (c *session) copies(ctx context.Context, body []byte, trace int, now time.T
 		}
 		i := slices.IndexFunc(list, func(one Copy) bool { return one.Connection.ID == r.connection.ID })
 		if i >= 0 {
-			h := list[i].Request.Header
-			h["X-Envelope-To"] = append(h["X-Envelope-To"], r.address)
+			if h := list[i].Request.Header; !slices.Contains(h["X-Envelope-To"], r.address) {
+				h["X-Envelope-To"] = append(h["X-Envelope-To"], r.address)
+			}
 			continue
 		}
 		header := email.DirectHeader(c.from.text, []string{r.address}, map[string]string{

@@ -174,7 +174,10 @@ func (s *Service) ServeConn(conn net.Conn) {
 
 // admit counts a connection, or returns the reason of its refusal.
 func (s *Service) admit(c *session) (refusal string) {
-	ctx := context.Background()
+	refusals := time.Duration(0)
+	if s.Refusals != nil {
+		refusals = s.Refusals.Wait(s.ctx, c.client)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -186,7 +189,7 @@ func (s *Service) admit(c *session) (refusal string) {
 	case s.clients[c.client] >= s.MaxPerClient:
 		s.refused("connections_of_client")
 		return "too many connections from your network, try again later"
-	case s.Refusals != nil && s.Refusals.Wait(ctx, c.client) > 0:
+	case refusals > 0:
 		s.refused("refusals_of_client")
 		return "too many unknown recipients from your network, try again later"
 	}
