@@ -99,7 +99,11 @@ func startOn(t *testing.T, d *db.DB, change ...func(*rig)) *rig {
 	t.Helper()
 	r := &rig{t: t, journal: &journal{seen: make(map[string]bool)}}
 	r.connections = connection.Open(d, seal.New(seal.NewKey()), []channel.Adapter{email.NewDirect(email.Config{}), email.NewRaw(email.Config{})})
-	r.connections.UseProofs(connection.Proofs{LookupTXT: func(context.Context, string) ([]string, error) { return r.records, nil }})
+	r.connections.UseProofs(connection.Proofs{
+		LookupTXT: func(context.Context, string) ([]string, error) { return r.records, nil },
+		Allowed:   []connection.Allowed{{TicketChannel: "email", Domain: "wide.example", Slug: "bolt"}, {TicketChannel: "email", Address: "one@narrow.example", Slug: "bolt"}},
+		Slug:      func(_ context.Context, _ db.Querier, organizationID string) (string, error) { return organizationID, nil },
+	})
 	r.config = smtpd.Config{
 		DB: d, Connections: r.connections, Journal: r.journal, Hostname: host, SpoolDir: t.TempDir(), MaxConnections: 1000, MaxPerClient: 1000,
 		Metrics: telemetry.NewMetrics("test"), Access: telemetry.NewAccessLog(&r.access), Logger: slog.New(slog.NewTextHandler(&r.log, nil)),

@@ -134,11 +134,14 @@ func TestRecipients(t *testing.T) {
 		t.Fatal(err)
 	}
 	idn := r.connect("bolt", email.DirectName, "hilfe@bücher.example", true, nil)
+	wide := r.connect("bolt", email.DirectName, "one@wide.example", false, map[string]string{"aliases": "@wide.example"})
+	r.connect("bolt", email.DirectName, "one@narrow.example", false, map[string]string{"aliases": "@narrow.example"})
 	for _, tt := range []struct {
 		to   string
 		code int
 		id   string
 	}{
+		{"any@wide.example", 250, wide.ID}, {"any@narrow.example", 550, ""}, // the operator's list has a domain, and an address
 		{ours, 250, acme.ID}, {`"help"@acme.example`, 250, acme.ID}, {"@relay.example:" + ours, 250, acme.ID}, {"HELP@Acme.Example.", 250, acme.ID},
 		{"sales@acme.example", 250, acme.ID}, {"any.body@acme.example", 250, acme.ID}, {"single@acme.example", 250, whole.ID},
 		{"claimed@acme.example", 250, acme.ID},                             // a stranger's claim changes nothing

@@ -75,6 +75,12 @@ func NewMetrics(version string) *Metrics {
 	m.Mails(0, 0)
 	m.smtpMails = histogram("smtp_mail_duration_seconds", "Time from the DATA command of a received mail to its reply, by result: accepted, duplicate, or the reason of a refusal.", slow, "result")
 	m.smtpNo = counter("smtp_refusals_total", "Refused connections, recipients and mails of the SMTP receiver by reason.", "reason")
+	for _, result := range []string{"accepted", "duplicate", "unavailable"} {
+		m.smtpMails.WithLabelValues(result)
+	}
+	for _, reason := range []string{"unknown_recipient", "mails_of_client", "unavailable"} {
+		m.smtpNo.WithLabelValues(reason)
+	}
 	m.smtpConns = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kickstand_smtp_connections", Help: "Open connections of the SMTP receiver."})
 	m.groups = histogram("db_commit_changes", "Changes that shared a commit.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}, "database")
 	m.commits = histogram("db_commit_duration_seconds", "Time of commits, from the begin of the transaction.", fast, "database")
