@@ -102,7 +102,9 @@ func startOn(t *testing.T, d *db.DB, change ...func(*rig)) *rig {
 	r.connections.UseProofs(connection.Proofs{
 		LookupTXT: func(context.Context, string) ([]string, error) { return r.records, nil },
 		Allowed:   []connection.Allowed{{TicketChannel: "email", Domain: "wide.example", Slug: "bolt"}, {TicketChannel: "email", Address: "one@narrow.example", Slug: "bolt"}},
-		Slug:      func(_ context.Context, _ db.Querier, organizationID string) (string, error) { return organizationID, nil },
+		Slug: func(_ context.Context, _ db.Querier, organizationID string) (string, error) {
+			return organizationID, nil
+		},
 	})
 	r.config = smtpd.Config{
 		DB: d, Connections: r.connections, Journal: r.journal, Hostname: host, SpoolDir: t.TempDir(), MaxConnections: 1000, MaxPerClient: 1000,

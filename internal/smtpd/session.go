@@ -247,7 +247,7 @@ func (c *session) mail(arg string) error {
 		return c.fail(501, "5.1.7", err.Error())
 	}
 	utf8 := false
-	for _, param := range strings.Fields(params) {
+	for param := range strings.FieldsSeq(params) {
 		name, value, _ := strings.Cut(param, "=")
 		switch name = strings.ToUpper(name); {
 		case name == "SIZE":
