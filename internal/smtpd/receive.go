@@ -154,7 +154,7 @@ type outcome struct {
 
 // store stores a mail and answers it.
 func (c *session) store(sp *spool) (o outcome, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
+	ctx, cancel := context.WithTimeout(c.storing, storeTime)
 	defer cancel()
 	if sp.size > spoolMemory {
 		waiting, stop := context.WithTimeout(ctx, memoryWait)

@@ -51,13 +51,15 @@ type journal struct {
 	seen    map[string]bool
 	fail    error
 	refused []string
-	hold    chan struct{} // Deliver waits for it, if it is not nil
+	hold    chan struct{} // Deliver closes it and waits for the end of its context, if it is not nil
 }
 
 // Deliver implements [smtpd.Journal].
 func (j *journal) Deliver(ctx context.Context, copies []smtpd.Copy) (fresh int, err error) {
 	if j.hold != nil {
-		<-j.hold
+		close(j.hold)
+		<-ctx.Done()
+		return 0, ctx.Err()
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

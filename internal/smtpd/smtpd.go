@@ -112,6 +112,8 @@ type Service struct {
 	stopping atomic.Bool
 	ctx      context.Context // ends when stopping begins
 	end      context.CancelFunc
+	storing  context.Context // ends when stopping takes too long
+	abort    context.CancelFunc
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
@@ -126,8 +128,9 @@ func Open(c Config) *Service {
 	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultConnections)
 	c.MaxPerClient = cmp.Or(c.MaxPerClient, max(2, c.MaxConnections/10))
 	ctx, end := context.WithCancel(context.Background())
+	storing, abort := context.WithCancel(context.Background())
 	return &Service{
-		ctx: ctx, end: end,
+		ctx: ctx, end: end, storing: storing, abort: abort,
 		Config: c, sessions: make(map[*session]struct{}), clients: make(map[string]int),
 		memory: fairqueue.New(fairqueue.Config{Capacity: maxMemory, PerKey: c.MaxConnections, Waiting: c.MaxConnections}),
 	}
@@ -250,6 +253,7 @@ func (s *Service) Stop(ctx context.Context) {
 		return
 	case <-ctx.Done():
 	}
+	s.abort()
 	s.mu.Lock()
 	for c := range s.sessions {
 		c.wire.Conn.Close()

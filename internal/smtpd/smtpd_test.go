@@ -646,6 +646,25 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// TestStopInTime: a mail that cannot be stored in time is not acknowledged.
+func TestStopInTime(t *testing.T) {
+	r := start(t).listen()
+	r.own("acme", ours, nil)
+	r.journal.hold = make(chan struct{})
+	c := r.greeted()
+	c.do("MAIL FROM:<>", 250)
+	c.do("RCPT TO:<"+ours+">", 250)
+	c.do("DATA", 354)
+	c.write(letter(1) + "\r\n.\r\n")
+	<-r.journal.hold
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.Stop(ctx)
+	if code, text := c.reply(); code/100 == 2 {
+		t.Errorf("the mail is acknowledged: %q", text)
+	}
+}
+
 // TestBrokenOff: a mail without its end is not stored, and its rest is never read as commands.
 func TestBrokenOff(t *testing.T) {
 	r := start(t).listen()
