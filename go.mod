@@ -59,7 +59,10 @@ require (
 	zombiezen.com/go/sqlite v1.4.2
 )
 
-require github.com/emersion/go-message v0.18.2 // indirect
+require (
+	blitiri.com.ar/go/spf v1.6.0
+	github.com/emersion/go-message v0.18.2 // indirect
+)
 
 require (
 	github.com/aymerick/douceur v0.2.0 // indirect

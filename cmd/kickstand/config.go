@@ -67,6 +67,13 @@ type config struct {
 	MailFrom     string `default:"Kickstand <no-reply@localhost>" placeholder:"ADDRESS" help:"Sender of account mails." group:"Mail"`
 	OperatorMail string `placeholder:"ADDRESS" help:"Address for notices to the operator (default: no notices)." group:"Mail"`
 
+	SMTPListen         string `name:"smtp-listen" placeholder:"HOST:PORT" help:"Address to receive mail by SMTP on, as the MX of your domains: such as :25, or systemd for a socket that systemd passes (default: no mail is received)." group:"Mail"`
+	SMTPHostname       string `name:"smtp-hostname" placeholder:"NAME" help:"Host name of the SMTP receiver, which MX records name (default: the base URL's)." group:"Mail"`
+	SMTPTLSCertificate string `name:"smtp-tls-certificate" placeholder:"PATH" help:"Certificate chain of the SMTP receiver in PEM, read again when it changes (default: no STARTTLS)." group:"Mail"`
+	SMTPTLSKey         string `name:"smtp-tls-key" placeholder:"PATH" help:"Private key of the certificate in PEM." group:"Mail"`
+	SMTPConnections    int    `name:"smtp-connections" default:"200" placeholder:"N" help:"Connections of the SMTP receiver at a time; one client has a tenth of them." group:"Mail"`
+	SMTPMailRate       int    `name:"smtp-mail-rate" default:"1000" placeholder:"N" help:"Mails that the SMTP receiver accepts of one client in ten minutes." group:"Mail"`
+
 	AccessLifetime  time.Duration `default:"1h" help:"Lifetime of an access token." group:"Sign-in"`
 	RefreshLifetime time.Duration `default:"720h" help:"Lifetime of a session since its last use." group:"Sign-in"`
 	SessionLifetime time.Duration `default:"2160h" help:"Lifetime of a session since its sign-in." group:"Sign-in"`
@@ -284,6 +291,10 @@ func (c *config) settings() (app.Config, error) {
 		TextAccount:           app.TextAccount{SID: c.SMSAccountSID, Token: c.SMSAuthToken, From: c.SMSFrom},
 		AllowPrivateReceivers: c.AllowPrivateReceivers, RetryTimeScale: c.RetryTimeScale,
 		Web: slices.Contains(c.Roles, "web"), Worker: slices.Contains(c.Roles, "worker"),
+		MailReceiver: app.MailReceiver{
+			Listen: c.SMTPListen, Hostname: c.SMTPHostname, Certificate: c.SMTPTLSCertificate, Key: c.SMTPTLSKey,
+			Connections: c.SMTPConnections, MailRate: c.SMTPMailRate,
+		},
 		StopTimeout: c.StopTimeout, MetricsListen: c.MetricsListen, Traces: c.Traces == "on",
 	}
 	var err error
@@ -309,7 +320,7 @@ func (c *config) settings() (app.Config, error) {
 	if err := c.checkFormats(); err != nil {
 		return a, usageError{err}
 	}
-	for _, check := range []func() error{a.CheckBases, a.CheckHosts} {
+	for _, check := range []func() error{a.CheckBases, a.CheckHosts, a.CheckMailReceiver} {
 		if err := check(); err != nil {
 			return a, usageError{fmt.Errorf("--%w", err)}
 		}

@@ -429,6 +429,11 @@ func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
+		if n.Channel == email.DirectName {
+			return e.print(shownConnection{Connection: made}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s is connected.\n%s\n", made.Address, a.MailAdvice(&made))
+			})
+		}
 		shown := shownConnection{Connection: made, URL: a.InboundURL(made.Channel)}
 		if len(c.Secret) == 0 {
 			shown.Secrets = secrets // generated, and cannot be read again

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
@@ -67,6 +68,11 @@ func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready 
 	if e.AccessLog == "on" {
 		set.AccessLog = e.out
 	}
+	if set.MailReceiver.Listen == app.SocketActivation {
+		if set.MailReceiver.Socket, err = passedSocket(); err != nil {
+			return fmt.Errorf("smtp-listen: %w", err)
+		}
+	}
 	a, err := app.Open(ctx, set, e.logger())
 	if err == nil {
 		defer a.Close()
@@ -87,6 +93,24 @@ func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready 
 		return nil // stopped during the start
 	}
 	return err
+}
+
+// passedSocket returns the socket that systemd passes to the process.
+func passedSocket() (net.Listener, error) {
+	pid, err := strconv.Atoi(os.Getenv("LISTEN_PID"))
+	if err != nil || pid != os.Getpid() {
+		return nil, errors.New("systemd has passed no socket (LISTEN_PID)")
+	}
+	if os.Getenv("LISTEN_FDS") != "1" {
+		return nil, fmt.Errorf("systemd has passed %q sockets, want 1 (LISTEN_FDS)", os.Getenv("LISTEN_FDS"))
+	}
+	file := os.NewFile(3, "smtp")
+	defer file.Close()
+	ln, err := net.FileListener(file)
+	if err != nil {
+		return nil, fmt.Errorf("the socket of systemd: %w", err)
+	}
+	return ln, nil
 }
 
 // limitMemory makes the garbage collector respect the memory limit of the process's control

@@ -61,6 +61,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/shop"
+	"github.com/kickstand-dev/kickstand/internal/smtpd"
 	"github.com/kickstand-dev/kickstand/internal/telemetry"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
@@ -99,6 +100,7 @@ type Config struct {
 	// cannot be sent otherwise.
 	EmailDeliveryAPIKey string
 	AllowNoMail         bool // serve a public base URL without a way to send mail
+	MailReceiver        MailReceiver
 
 	AccessLifetime  time.Duration
 	RefreshLifetime time.Duration
@@ -180,6 +182,7 @@ type App struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 	tracer  *telemetry.Tracer // nil: no traces
+	access  *telemetry.AccessLog
 	box     *seal.Box
 	redis   *ratelimit.Redis // nil: not configured
 	// rateLimiter returns a limiter of the REST APIs; name is unique per use.
@@ -199,7 +202,10 @@ type App struct {
 	handler    http.Handler  // nil before openHandler
 	ready      *readiness    // likewise
 	mailbox    *mail.Mailbox // nil if mail can be sent
-	closers    []func() error
+	// receiver receives mail at mailAddress; nil: not configured, or before Serve.
+	receiver    *smtpd.Service
+	mailAddress string
+	closers     []func() error
 }
 
 // shareEventRows lets events share rows unless an older program, which does not know such rows, can be
@@ -464,7 +470,7 @@ func (a *App) openChannels() (in incoming, err error) {
 		sms.New(sms.Config{APIURL: smsAPI.String(), MediaHosts: []string{smsAPI.Host}}),
 		telephone,
 		email.NewForm(in.letters), email.NewParsed(in.letters), email.NewJSON(in.letters), email.NewRaw(in.letters),
-		email.NewMailbox(in.letters), email.NewDelivery(in.letters),
+		email.NewMailbox(in.letters), email.NewDirect(in.letters), email.NewDelivery(in.letters),
 		meta.NewBusiness(meta.Config{APIURL: businessAPI.String()}), meta.NewMessenger(meta.Config{APIURL: socialAPI.String()}),
 		chat.New(chat.Config{APIURL: chatAPI.String(), MediaHosts: []string{chatAPI.Host}}),
 		api.New(),

@@ -89,6 +89,7 @@ func (c Config) checks(stored []doctor.Database, store func() (blob.Store, func(
 	if c.RedisURL != "" {
 		list = append(list, doctor.Check{Name: "redis", Run: c.checkRedis})
 	}
+	list = append(list, c.mailChecks(stored[0])...)
 	return append(list,
 		doctor.Check{Name: "links", Run: judge(doctor.Links)},
 		doctor.Check{Name: "file permissions", Run: func(context.Context) doctor.Finding { return doctor.Permissions(c.exposedPaths()) }},

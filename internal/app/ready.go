@@ -92,6 +92,9 @@ func (a *App) openReadiness() *readiness {
 		{name: "clock", check: a.clockReady},
 		{name: "queue_age", check: a.queueReady},
 	}}
+	if a.receiver != nil {
+		r.parts = append(r.parts, &readinessCheck{name: "smtp", check: a.mailReady})
+	}
 	if a.redis != nil {
 		r.parts = append(r.parts, &readinessCheck{name: "redis", check: a.redisReady})
 	}

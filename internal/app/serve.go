@@ -19,6 +19,13 @@ import (
 // workers, then serves requests, and calls ready once both run. Shutdown is in order:
 // requests finish, then jobs finish, or are cancelled after the stop timeout.
 func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) error {
+	mails, err := a.listenMail()
+	if err != nil {
+		return err
+	}
+	if mails != nil {
+		defer mails.Close()
+	}
 	if err := a.openHandler(); err != nil {
 		return err
 	}
@@ -66,8 +73,16 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	}
 	srv := newServer(a.handler, a.log)
 	srv.RegisterOnShutdown(a.live.Close) // event streams do not end by themselves
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	go func() { failed <- srv.Serve(ln) }()
+	if mails != nil {
+		go func() {
+			if err := a.receiver.Serve(mails); err != nil {
+				failed <- fmt.Errorf("receive mail: %w", err)
+			}
+		}()
+		a.log.InfoContext(ctx, "receiving mail", "address", mails.Addr().String(), "host", a.config.mailHost(), "tls", a.receiver.Certificate != nil)
+	}
 	tending.Go(func() {
 		loop.Every(background, db.FenceInterval, a.log, "looking for newer versions", func(ctx context.Context) error {
 			err := a.checkFences(ctx)
@@ -95,10 +110,15 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.StopTimeout)
 	defer cancel()
+	var receiving sync.WaitGroup
+	if mails != nil {
+		receiving.Go(func() { a.receiver.Stop(stop) })
+	}
 	if serr := srv.Shutdown(stop); serr != nil {
 		srv.Close()
 		err = errors.Join(err, fmt.Errorf("some requests did not end in time: %w", serr))
 	}
+	receiving.Wait()
 	a.queue.Stop(stop)
 	stopBackground()
 	tending.Wait()

@@ -59,10 +59,10 @@ func (a *App) observer(name string) *db.Observer {
 }
 
 func (a *App) accessLog() *telemetry.AccessLog {
-	if a.config.AccessLog == nil {
-		return nil
+	if a.config.AccessLog != nil && a.access == nil {
+		a.access = telemetry.NewAccessLog(a.config.AccessLog)
 	}
-	return telemetry.NewAccessLog(a.config.AccessLog)
+	return a.access
 }
 
 // measuredBlobs returns a store that is measured, and whose outages are logged.

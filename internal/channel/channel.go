@@ -177,9 +177,9 @@ type SecretChecker interface {
 
 // ConnectionChecker is implemented by channels if values of a connection have a required form.
 type ConnectionChecker interface {
-	// CheckConnection adds issues of new credentials and settings, at paths such as
-	// credentials.webhook_url. Issues do not repeat a secret. Unchanged values are nil maps.
-	CheckConnection(v *problem.Validation, credentials, settings map[string]string)
+	// CheckConnection adds issues of the credentials and settings of a connection at an address, at
+	// paths such as credentials.webhook_url. Issues do not repeat a secret.
+	CheckConnection(v *problem.Validation, address string, credentials, settings map[string]string)
 }
 
 // SecretResolver is implemented by channels that verify requests with keys other than a

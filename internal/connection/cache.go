@@ -19,6 +19,7 @@ type caches struct {
 	// with another address that has one, so that a new connection works at once.
 	byAddress *cache.Cache[addressKey, []*Connection]
 	byID      *cache.Cache[string, *Connection]
+	byDomain  *cache.Cache[addressKey, []*Connection]   // by channel and domain; only those with connections
 	digests   *cache.Cache[string, [][sha256.Size]byte] // by channels and name of the credential
 	channels  *cache.Cache[string, channelList]         // by names of the channels
 }
@@ -29,6 +30,7 @@ func newCaches() caches {
 	return caches{
 		byAddress: cache.New[addressKey, []*Connection](maxCached, CacheTTL),
 		byID:      cache.New[string, *Connection](maxCached, CacheTTL),
+		byDomain:  cache.New[addressKey, []*Connection](maxCached, CacheTTL),
 		digests:   cache.New[string, [][sha256.Size]byte](maxCached, CacheTTL),
 		channels:  cache.New[string, channelList](maxCached, 0),
 	}
@@ -37,6 +39,7 @@ func newCaches() caches {
 func (c *caches) clear() {
 	c.byAddress.Clear()
 	c.byID.Clear()
+	c.byDomain.Clear()
 	c.digests.Clear()
 	c.channels.Clear()
 }

@@ -171,7 +171,7 @@ func (s *Service) ConnectTx(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	checkMap(&v, "credentials", n.Credentials)
 	checkOwnKey(&v, n.Credentials, s.apis[n.Channel])
 	checkMap(&v, "settings", n.Settings)
-	checkValues(&v, a, n.Credentials, n.Settings)
+	checkValues(&v, a, address, n.Credentials, n.Settings)
 	for i, secret := range n.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, a)
 	}
@@ -280,9 +280,9 @@ func checkMap(v *problem.Validation, path string, m map[string]string) {
 }
 
 // checkValues adds what the channel finds wrong with credentials and settings.
-func checkValues(v *problem.Validation, a channel.Adapter, credentials, settings map[string]string) {
+func checkValues(v *problem.Validation, a channel.Adapter, address string, credentials, settings map[string]string) {
 	if c, ok := a.(channel.ConnectionChecker); ok && v.Err() == nil {
-		c.CheckConnection(v, credentials, settings)
+		c.CheckConnection(v, address, credentials, settings)
 	}
 }
 
@@ -412,7 +412,7 @@ func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, id st
 		if change.Credentials != nil {
 			credentials = change.Credentials
 		}
-		checkValues(&v, s.adapters[c.Channel], credentials, settings)
+		checkValues(&v, s.adapters[c.Channel], c.Address, credentials, settings)
 	}
 	for i, secret := range change.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, s.adapters[c.Channel])

@@ -26,16 +26,22 @@ func (s *Service) Collect(ctx context.Context, c *connection.Connection, request
 	}
 	events, list := make([]*StoredEvent, len(requests)), make([]routed, len(requests))
 	for i, req := range requests {
-		events[i], list[i] = s.newCollected(a, c, req)
+		events[i], list[i] = s.newCollected(a, c, req, byCollector)
 	}
+	_, err := s.storeCollected(ctx, a, events, list, func(write func(*db.Tx) error) error { return s.db.Write(ctx, write) }, record)
+	return err
+}
+
+// storeCollected stores collected requests by write, and returns the number of new ones.
+func (s *Service) storeCollected(ctx context.Context, a channel.Adapter, events []*StoredEvent, list []routed, write func(func(*db.Tx) error) error, record func(ctx context.Context, tx *db.Tx) (wanted []bool, err error)) (fresh int, err error) {
 	shelved, err := s.storeBodies(ctx, list, events)
 	if err != nil {
 		s.deleteBodies(ctx, shelved)
-		return err
+		return 0, err
 	}
 	var stored map[string]bool // bodies in the blob store, that new events refer to
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		stored = make(map[string]bool)
+	err = write(func(tx *db.Tx) error {
+		stored, fresh = make(map[string]bool), 0
 		wanted, err := record(ctx, tx)
 		if err != nil {
 			return err
@@ -50,20 +56,21 @@ func (s *Service) Collect(ctx context.Context, c *connection.Connection, request
 			}
 			if part.fresh {
 				stored[e.bodyKey] = true
+				fresh++
 			}
 		}
 		return nil
 	})
 	if err != nil {
 		// The commit may have happened all the same, so the bodies stay.
-		return fmt.Errorf("store collected requests: %w", err)
+		return 0, fmt.Errorf("store collected requests: %w", err)
 	}
 	s.deleteBodies(ctx, slices.DeleteFunc(shelved, func(key string) bool { return stored[key] }))
-	return nil
+	return fresh, nil
 }
 
 // newCollected returns the event of a collected request, which has one part.
-func (s *Service) newCollected(a channel.Adapter, c *connection.Connection, req *channel.Request) (*StoredEvent, routed) {
+func (s *Service) newCollected(a channel.Adapter, c *connection.Connection, req *channel.Request, by string) (*StoredEvent, routed) {
 	var r routed
 	parts, err := a.Split(req)
 	if err == nil {
@@ -72,7 +79,7 @@ func (s *Service) newCollected(a channel.Adapter, c *connection.Connection, req 
 	} else {
 		r.Part = channel.Part{Key: kindUnreadable + ":" + req.URL, Kind: kindUnreadable}
 	}
-	r.Body, r.route = req.Body, route{to: c, by: byCollector}
+	r.Body, r.route = req.Body, route{to: c, by: by}
 	if r.Body == nil {
 		r.Body = []byte{}
 	}

@@ -18,6 +18,7 @@
 package mailauth
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -80,6 +81,7 @@ type Mail struct {
 	// The provider's own results, from the verified request.
 	SPF       string   // the SPF result ("pass"); empty if not reported
 	SPFDomain string   // the domain of the envelope sender, for the SPF result
+	SPFBy     string   // whose result it is, in reasons; empty: the provider's
 	DKIM      []string // domains of verified signatures; nil if not reported
 }
 
@@ -242,7 +244,7 @@ func (c *Check) absence() string {
 // readProvider reads the provider's results.
 func (c *Check) readProvider() {
 	if c.mail.SPF != "" {
-		c.addSPF(strings.ToLower(strings.TrimSpace(c.mail.SPF)), ascii(c.mail.SPFDomain), "the provider")
+		c.addSPF(strings.ToLower(strings.TrimSpace(c.mail.SPF)), ascii(c.mail.SPFDomain), cmp.Or(c.mail.SPFBy, "the provider"))
 	}
 	for _, d := range c.mail.DKIM {
 		c.addPass(pass{domain: ascii(d), words: "the provider verified a DKIM signature of " + ascii(d)})

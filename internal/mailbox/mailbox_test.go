@@ -823,10 +823,13 @@ func TestSignIn(t *testing.T) {
 	if err := h.Test(t.Context(), &missing); err == nil || !strings.Contains(err.Error(), "Support is no folder") {
 		t.Errorf("a missing folder: got %v", err)
 	}
-	changed, err := h.connections.Update(t.Context(), "org-1", c.ID, connection.Change{Credentials: map[string]string{
-		email.CredentialIMAP: "imaps://" + h.addr, email.CredentialPassword: "of another person",
-	}})
-	if err != nil {
+	var changed connection.Connection
+	if err := h.db.Write(t.Context(), func(tx *db.Tx) (err error) {
+		changed, err = h.connections.UpdateTx(t.Context(), tx, "org-1", c.ID, connection.Change{Credentials: map[string]string{
+			email.CredentialIMAP: "imaps://" + h.addr, email.CredentialPassword: "of another person",
+		}})
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Test(t.Context(), &changed); err == nil || strings.Contains(err.Error(), "another person") {

@@ -47,7 +47,7 @@ func (s *Service) Probe(ctx context.Context, n *connection.New) (p Probe, err er
 		return p, err
 	}
 	var v problem.Validation
-	new(email.Mailbox).CheckConnection(&v, n.Credentials, n.Settings)
+	new(email.Mailbox).CheckConnection(&v, address, n.Credentials, n.Settings)
 	if err := v.Err(); err != nil {
 		return p, err
 	}

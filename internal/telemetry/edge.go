@@ -182,6 +182,43 @@ func (l *AccessLog) write(info *Request, method, surface, route string, status i
 		Status: status, Bytes: bytes, Milliseconds: float64(took.Microseconds()) / 1000, Organization: info.organization, Key: info.key,
 	}
 	info.mu.Unlock()
+	l.writeLine(line)
+}
+
+// Mail is a mail that was received by SMTP, for the access log.
+type Mail struct {
+	ID           string // empty: none was assigned
+	Status       int    // SMTP reply code
+	Result       string // accepted, duplicate, or the reason of a refusal
+	Bytes        int64
+	Recipients   int
+	TLS          string // version and cipher; empty: none
+	Took         time.Duration
+	Organization string // if all copies are of one
+}
+
+type mailLine struct {
+	Time         string  `json:"time"`
+	MailID       string  `json:"mail_id,omitempty"`
+	Surface      string  `json:"surface"`
+	Status       int     `json:"status"`
+	Result       string  `json:"result"`
+	Bytes        int64   `json:"bytes"`
+	Recipients   int     `json:"recipients"`
+	TLS          string  `json:"tls,omitempty"`
+	Milliseconds float64 `json:"duration_ms"`
+	Organization string  `json:"organization_id,omitempty"`
+}
+
+// Mail writes the line of a mail.
+func (l *AccessLog) Mail(m Mail) {
+	l.writeLine(mailLine{
+		Time: time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), MailID: m.ID, Surface: "smtp", Status: m.Status, Result: m.Result,
+		Bytes: m.Bytes, Recipients: m.Recipients, TLS: m.TLS, Milliseconds: float64(m.Took.Microseconds()) / 1000, Organization: m.Organization,
+	})
+}
+
+func (l *AccessLog) writeLine(line any) {
 	text, err := json.Marshal(line)
 	if err != nil {
 		return // cannot happen: all fields are text and numbers

@@ -40,6 +40,9 @@ type Metrics struct {
 	providers *prometheus.HistogramVec
 	replies   *prometheus.CounterVec
 	mails     *prometheus.CounterVec
+	smtpMails *prometheus.HistogramVec
+	smtpNo    *prometheus.CounterVec
+	smtpConns prometheus.Gauge
 	groups    *prometheus.HistogramVec
 	commits   *prometheus.HistogramVec
 	database  *prometheus.HistogramVec
@@ -70,6 +73,15 @@ func NewMetrics(version string) *Metrics {
 	m.replies = counter("replies_total", "Attempts to send replies by their outcome: sent, retry, unclear (retried; it may have arrived), failed.", "channel", "outcome")
 	m.mails = counter("mailbox_mails_total", "Mails read in mailboxes by outcome: collected, known (collected before, under another UID).", "outcome")
 	m.Mails(0, 0)
+	m.smtpMails = histogram("smtp_mail_duration_seconds", "Time from the DATA command of a received mail to its reply, by result: accepted, duplicate, or the reason of a refusal.", slow, "result")
+	m.smtpNo = counter("smtp_refusals_total", "Refused connections, recipients and mails of the SMTP receiver by reason.", "reason")
+	for _, result := range []string{"accepted", "duplicate", "unavailable"} {
+		m.smtpMails.WithLabelValues(result)
+	}
+	for _, reason := range []string{"unknown_recipient", "mails_of_client", "unavailable"} {
+		m.smtpNo.WithLabelValues(reason)
+	}
+	m.smtpConns = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kickstand_smtp_connections", Help: "Open connections of the SMTP receiver."})
 	m.groups = histogram("db_commit_changes", "Changes that shared a commit.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}, "database")
 	m.commits = histogram("db_commit_duration_seconds", "Time of commits, from the begin of the transaction.", fast, "database")
 	m.database = histogram("db_operation_duration_seconds", "Time of operations of the database, including waits for a connection: query (one statement), read, write.", fast, "database", "operation")
@@ -81,7 +93,7 @@ func NewMetrics(version string) *Metrics {
 	m.quotas = counter("quotas_total", "Quotas of organizations by outcome: reached (an organization has used it up), refused (what a member or an API key creates).", "quota", "outcome")
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kickstand_build_info", Help: "1, with the version of the program."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(m.inFlight, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.inFlight, m.smtpConns, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -127,6 +139,17 @@ func (m *Metrics) Mails(collected, known int) {
 	m.mails.WithLabelValues("collected").Add(float64(collected))
 	m.mails.WithLabelValues("known").Add(float64(known))
 }
+
+// SMTPMail counts a mail received by SMTP.
+func (m *Metrics) SMTPMail(result string, took time.Duration) {
+	m.smtpMails.WithLabelValues(result).Observe(took.Seconds())
+}
+
+// SMTPRefused counts a refused connection, recipient or mail.
+func (m *Metrics) SMTPRefused(reason string) { m.smtpNo.WithLabelValues(reason).Inc() }
+
+// SMTPConnections changes the number of open connections.
+func (m *Metrics) SMTPConnections(change int) { m.smtpConns.Add(float64(change)) }
 
 // AddQuota makes the series of a quota begin at 0.
 func (m *Metrics) AddQuota(quota string) {

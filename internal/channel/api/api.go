@@ -84,7 +84,7 @@ func (Adapter) CheckSecret(secret string) error {
 }
 
 // CheckConnection implements [channel.ConnectionChecker].
-func (Adapter) CheckConnection(v *problem.Validation, credentials, settings map[string]string) {
+func (Adapter) CheckConnection(v *problem.Validation, _ string, credentials, settings map[string]string) {
 	if raw := credentials[credURL]; raw != "" {
 		if _, err := netguard.ParseAPIURL(raw, "https://app.example.com/kickstand"); err != nil {
 			v.AddCode("invalid_format", "credentials."+credURL, "is not valid: %v", err)

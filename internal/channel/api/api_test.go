@@ -49,7 +49,7 @@ func TestCheckConnection(t *testing.T) {
 		{"one bad of two", "", "https://www.example.com,example.com", false},
 	} {
 		var v problem.Validation
-		api.New().CheckConnection(&v, map[string]string{"webhook_url": tt.url}, map[string]string{"origins": tt.origins})
+		api.New().CheckConnection(&v, "", map[string]string{"webhook_url": tt.url}, map[string]string{"origins": tt.origins})
 		if err := v.Err(); (err == nil) != tt.ok {
 			t.Errorf("%s: CheckConnection() = %v, want ok %t", tt.name, err, tt.ok)
 		}

@@ -82,7 +82,7 @@ func NewDelivery(c Config) *Delivery {
 func (*Delivery) Info() channel.Info {
 	return channel.Info{
 		Name: "email-delivery", TicketChannel: ticketChannel, Path: "/api/webhooks/email-delivery", Aliases: []string{"/api/webhooks/email"},
-		MaxBody: deliveryMaxBody, Serves: []string{"email-form", "email-parse", "email-json", "email-raw", MailboxName},
+		MaxBody: deliveryMaxBody, Serves: []string{"email-form", "email-parse", "email-json", "email-raw", MailboxName, DirectName},
 	}
 }
 

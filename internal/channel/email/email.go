@@ -98,6 +98,7 @@ type Envelope struct {
 
 	SPF       string // SPF result of the receiving server: "pass"
 	SPFDomain string // domain of the SPF result
+	SPFBy     string // name of the receiving server in explanations; default: the provider
 
 	// DKIM are the domains with a valid signature according to the receiving server; nil if it
 	// does not report them.
@@ -190,7 +191,7 @@ func (p *Parser) check(raw []byte, env Envelope, author string) *mailauth.Check 
 	head, body := mailparse.Split(raw)
 	return mailauth.New(mailauth.Mail{
 		Head: head, Body: body, Intact: !env.Composed, Author: author, Received: env.Received,
-		Trusted: p.trusted, SPF: env.SPF, SPFDomain: env.SPFDomain, DKIM: env.DKIM,
+		Trusted: p.trusted, SPF: env.SPF, SPFDomain: env.SPFDomain, SPFBy: env.SPFBy, DKIM: env.DKIM,
 	})
 }
 

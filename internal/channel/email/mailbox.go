@@ -153,12 +153,16 @@ func (e *errMailbox) add(path, format string, args ...any) {
 	*e = append(*e, issue{path, fmt.Sprintf(format, args...)})
 }
 
-// CheckConnection implements [channel.ConnectionChecker].
-func (*Mailbox) CheckConnection(v *problem.Validation, credentials, settings map[string]string) {
-	_, issues := parseAccount("", settings, credentials)
-	for _, i := range issues {
+func (e errMailbox) addTo(v *problem.Validation) {
+	for _, i := range e {
 		v.Add(i.path, "%s", i.message)
 	}
+}
+
+// CheckConnection implements [channel.ConnectionChecker].
+func (*Mailbox) CheckConnection(v *problem.Validation, address string, credentials, settings map[string]string) {
+	_, issues := parseAccount(address, settings, credentials)
+	issues.addTo(v)
 }
 
 // Aliases implements [channel.AliasReader].
@@ -177,7 +181,7 @@ func ParseAccount(address string, settings, credentials map[string]string) (Acco
 	return a, nil
 }
 
-func parseAccount(address string, settings, credentials map[string]string) (Account, []issue) {
+func parseAccount(address string, settings, credentials map[string]string) (Account, errMailbox) {
 	var issues errMailbox
 	a := Account{
 		Address: address, User: cmp.Or(credentials[CredentialUser], address), Password: credentials[CredentialPassword],

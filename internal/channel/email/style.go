@@ -84,18 +84,7 @@ func (a *style) Split(r *channel.Request) ([]channel.Part, error) {
 		return nil, unreadable(err)
 	}
 	h := s.header()
-	// Senders reuse Message-IDs, and a second mail must not be a duplicate of the first, so the
-	// key includes a digest. The desk recognizes the same mail with other bytes, such as other
-	// trace headers.
-	id := mailparse.MessageID(h)
-	switch {
-	case id != "":
-		id += " sha256:" + s.digest()
-	case s.id != "":
-		id = s.id
-	default:
-		id = "sha256:" + s.digest()
-	}
+	id := s.identity()
 	sender := s.env.From
 	if from := mailparse.Addresses(h, "From"); len(from) > 0 {
 		sender = from[0].Address
@@ -200,6 +189,20 @@ func (s *source) message() []byte {
 		return s.taken.compose()
 	}
 	return s.raw
+}
+
+// identity identifies a mail, so that a repeated one is a duplicate. Senders reuse Message-IDs, and
+// a second mail must not be a duplicate of the first, so it includes a digest. The desk recognizes
+// the same mail with other bytes, such as other trace headers.
+func (s *source) identity() string {
+	id := mailparse.MessageID(s.header())
+	switch {
+	case id != "":
+		return id + " sha256:" + s.digest()
+	case s.id != "":
+		return s.id
+	}
+	return "sha256:" + s.digest()
 }
 
 // digest identifies a message.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
@@ -38,6 +39,7 @@ type Config struct {
 	// SendTrouble returns what an admin has to do so that a connection can send replies; empty:
 	// nothing. nil: this server sends none.
 	SendTrouble func(c *connection.Connection) string
+	MailHost    string // that receives mail by SMTP; empty: none
 }
 
 type pages struct {
@@ -118,7 +120,7 @@ func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 		Connected []row
 		Guides    []guide
 		Dead      string // number of dead inbound events, as a sentence; empty: none
-	}{Guides: guides}
+	}{Guides: p.offered()}
 	if body.Dead, err = p.deadEvents(r); err != nil {
 		return err
 	}
@@ -137,7 +139,8 @@ type form struct {
 	Guide    *guide
 	Steps    [][]stepPart
 	Endpoint web.Code
-	Privacy  *web.Code // of shops
+	Privacy  *web.Code  // of shops
+	Records  []web.Code // of the domain of a mail address
 	Secret   *web.Secret
 	Proof    *proofView
 	Row      row // zero before it is connected
@@ -154,6 +157,9 @@ type form struct {
 
 func (p *pages) newForm(g *guide, c *connection.Connection) form {
 	f := form{Guide: g, Steps: g.steps(p.values(g, c, "")), Endpoint: web.Code{Label: "Endpoint URL", Text: p.endpoint(g, c)}}
+	if g.Name == email.DirectName {
+		f.Records = p.mailRecords(c)
+	}
 	if g.Name == "storefront" {
 		f.Privacy = &web.Code{Label: "Compliance webhook URL", Text: p.BaseURL + privacyPath}
 	}
@@ -308,6 +314,9 @@ func (p *pages) connected(g *guide, c *connection.Connection) string {
 	}
 	if g.Read {
 		return "The mailbox is connected. Its new mails become tickets."
+	}
+	if g.Name == email.DirectName {
+		return g.Title + " is connected. Now prove that the address is yours, and create the MX record."
 	}
 	if len(p.Connections.Needs(c)) > 0 {
 		return g.Title + " is connected. Now prove that the address is yours, and have the provider post here."

@@ -51,7 +51,7 @@ func adapters() []channel.Adapter {
 	letters := email.Config{}
 	return []channel.Adapter{
 		sms.New(sms.Config{}), voice.New(voice.Config{}), chat.New(chat.Config{}), api.New(), marketplace.New(nil),
-		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters), email.NewMailbox(letters), email.NewDelivery(letters),
+		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters), email.NewMailbox(letters), email.NewDirect(letters), email.NewDelivery(letters),
 		meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}), payments.NewConnect(), storefront.New(storefront.Config{}),
 	}
 }
@@ -75,7 +75,7 @@ func newHarness(t *testing.T) *harness {
 	})
 	in.Register(h.endpoints)
 	boxes := mailbox.Open(mailbox.Config{DB: h.DB, Connections: h.connections, Journal: in, Guard: netguard.Guard{AllowPrivate: true}, Box: seal.New(seal.NewKey()), Logger: h.Log})
-	channels.Register(h.Site, channels.Config{DB: h.DB, Connections: h.connections, Inbound: in, Mailboxes: boxes, Shop: shop.Open(shop.Config{DB: h.DB, Queue: q}), BaseURL: webtest.BaseURL})
+	channels.Register(h.Site, channels.Config{DB: h.DB, Connections: h.connections, Inbound: in, Mailboxes: boxes, Shop: shop.Open(shop.Config{DB: h.DB, Queue: q}), BaseURL: webtest.BaseURL, MailHost: "mx.help.example"})
 	h.admin = h.SignIn(h.Admin)
 	return h
 }
@@ -137,7 +137,9 @@ func TestGuides(t *testing.T) {
 	for _, name := range want {
 		d := h.admin.Page("/settings/connect/" + name)
 		d.Want("At the provider")
-		if name != email.MailboxName {
+		if name == email.DirectName {
+			d.Want("example.com. MX 10 mx.help.example.")
+		} else if name != email.MailboxName {
 			d.Want(webtest.BaseURL + "/api/")
 		}
 		if len(d.WithAttr("name", "address")) != 1 {

@@ -79,6 +79,16 @@ var guides = []guide{{
 		{Name: "move_to", Label: "Move collected mails to folder", Help: "Empty: they stay where they are."},
 		{Name: "sent_folder", Label: "Folder for sent replies", Placeholder: "auto", Help: "auto finds it. Empty: no copies, or those of the provider: Gmail and Microsoft file them on their own."}, autoAnswer, signature},
 }, {
+	Name: "email-smtp", Title: "Mail of your own domain", Icon: "channel-email", Provider: "Received by this server, without a provider", Doc: "email-smtp.md",
+	Text: "Mail that other servers deliver here directly, as the MX of your domain.",
+	Steps: []string{"Connect the address, and prove it: by DNS for all addresses of the domain, or by a code while mail still arrives at your former server.",
+		"Create the MX record below for the domain, and remove others.",
+		"Allow the server that sends your replies in the SPF record of the domain."},
+	Address:     mailAddress,
+	Credentials: []input{smtpURL, deliveryKey, deliverySecret},
+	Settings: []input{{Name: "aliases", Label: "Further addresses", Placeholder: "sales@example.com, @example.com",
+		Help: "Of the same domain, which must be proven by DNS. @example.com stands for all addresses of the domain."}, autoAnswer},
+}, {
 	Name: "email-raw", Title: "E-mail by HTTP", Icon: "channel-email", Provider: "CloudMailin, Forward Email, any mail-to-HTTP service", Doc: "email-raw.md",
 	Text:  "Mail that a service receives by SMTP and posts here as raw messages.",
 	Steps: []string{"Configure the service to post each message to {address}, with its envelope, to {endpoint}.", "Enter {secret} there as signing key, bearer token, or Basic password."}, Made: true,

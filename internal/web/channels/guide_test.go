@@ -63,7 +63,7 @@ func TestGuidesNameDeclaredCredentials(t *testing.T) {
 	for _, a := range []channel.Adapter{
 		sms.New(sms.Config{}), voice.New(voice.Config{}), chat.New(chat.Config{}), api.New(), storefront.New(storefront.Config{}),
 		meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}),
-		email.NewForm(email.Config{}), email.NewParsed(email.Config{}), email.NewJSON(email.Config{}), email.NewRaw(email.Config{}), email.NewMailbox(email.Config{}), email.NewDelivery(email.Config{}),
+		email.NewForm(email.Config{}), email.NewParsed(email.Config{}), email.NewJSON(email.Config{}), email.NewRaw(email.Config{}), email.NewMailbox(email.Config{}), email.NewDirect(email.Config{}), email.NewDelivery(email.Config{}),
 	} {
 		apis[a.Info().Name] = channel.APIOf(a)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -110,6 +111,9 @@ func newMethodView(c *connection.Connection, way channel.ProofWay, s *connection
 	case channel.ProveByMail:
 		v.Title, v.Button = "By mail", "Send challenge"
 		v.Text = "We send a code to " + c.Address + ". If mail to the address already reaches this channel, the message proves it on arrival."
+		if c.Channel == email.DirectName {
+			v.Text = "We send a code to " + c.Address + ". It arrives as long as mail to the address goes to your former server."
+		}
 	case channel.ProveByText:
 		v.Title, v.Button = "By text message", "Send challenge"
 		v.Text = "We send a code to " + c.Address + "."
