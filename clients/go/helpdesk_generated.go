@@ -23,6 +23,7 @@ type Helpdesk struct {
 	Notices       *HelpdeskNoticesService
 	Webhooks      *HelpdeskWebhooksService
 	Channels      *HelpdeskChannelsService
+	Apps          *HelpdeskAppsService
 	InboundEvents *HelpdeskInboundEventsService
 	Events        *HelpdeskEventsService
 	Analytics     *HelpdeskAnalyticsService
@@ -49,6 +50,7 @@ func NewHelpdesk(o Options) (*Helpdesk, error) {
 		Notices:       &HelpdeskNoticesService{c},
 		Webhooks:      &HelpdeskWebhooksService{c},
 		Channels:      &HelpdeskChannelsService{c},
+		Apps:          &HelpdeskAppsService{c},
 		InboundEvents: &HelpdeskInboundEventsService{c},
 		Events:        &HelpdeskEventsService{c},
 		Analytics:     &HelpdeskAnalyticsService{c},
@@ -1265,6 +1267,16 @@ func (s *HelpdeskChannelsService) Delete(ctx context.Context, id string, opts ..
 	return s.c.call(ctx, request{method: "DELETE", path: path("/channels/{id}", id), idempotent: true, options: opts}, nil)
 }
 
+// GetHealth sends GET /channels/{id}/health: get a channel's health. With [WithIfNoneMatch] it
+// returns nil for an unchanged record.
+//
+// When the channel last received and sent, its last error, and when a replaced secret ends.
+//
+// The key needs the permission channels.read.
+func (s *HelpdeskChannelsService) GetHealth(ctx context.Context, id string, opts ...CallOption) (*ChannelHealth, error) {
+	return call[ChannelHealth](ctx, s.c, request{method: "GET", path: path("/channels/{id}/health", id), options: opts})
+}
+
 // GetProof sends GET /channels/{id}/proof: get a channel's proof. With [WithIfNoneMatch] it
 // returns nil for an unchanged record.
 //
@@ -1307,6 +1319,70 @@ func (s *HelpdeskChannelsService) Modify(ctx context.Context, id string, change 
 	get := func(opts []CallOption) (*Channel, error) { return s.Get(ctx, id, opts...) }
 	update := func(body ChannelUpdate, opts []CallOption) (*Channel, error) { return s.Update(ctx, id, body, opts...) }
 	return modify(opts, get, change, update)
+}
+
+// HelpdeskAppsService has the operations of the group "Apps".
+//
+// Users of an organization's own app, on channels of the kind api: their messages, receipts,
+// typing and identities.
+type HelpdeskAppsService struct{ c *client }
+
+// IdentifyChannelUser sends POST /channels/{id}/identities: identify a user.
+//
+// Creates or changes the customer of an app's user. Absent and empty fields stay as they are.
+// An unknown user with the address or number of a customer becomes that customer; an address
+// or number that another customer has stays there.
+//
+// A key without the permission customers.read gets only id and object of the record.
+//
+// The key needs the permission customers.update.
+func (s *HelpdeskAppsService) IdentifyChannelUser(ctx context.Context, id string, body ChannelIdentityRequest, opts ...CallOption) (*ChannelIdentity, error) {
+	return call[ChannelIdentity](ctx, s.c, request{method: "POST", path: path("/channels/{id}/identities", id), idempotent: true, body: body, options: opts})
+}
+
+// GetChannelIdentity sends GET /channels/{id}/identities/{user_id}: get a user's customer.
+// With [WithIfNoneMatch] it returns nil for an unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
+// The key needs the permission customers.read.
+func (s *HelpdeskAppsService) GetChannelIdentity(ctx context.Context, id string, userID string, opts ...CallOption) (*ChannelIdentity, error) {
+	return call[ChannelIdentity](ctx, s.c, request{method: "GET", path: path("/channels/{id}/identities/{user_id}", id, userID), options: opts})
+}
+
+// CreateChannelMessage sends POST /channels/{id}/messages: send a user's message.
+//
+// Starts or continues a conversation of a user of an app, on a channel of the kind api. The
+// message is stored before the answer, and once: a repeated id answers with the stored
+// message. A message in a conversation whose ticket is resolved or closed reopens it.
+//
+// A key without the permission messages.read gets only id and object of the record.
+//
+// The key needs the permission messages.create.
+func (s *HelpdeskAppsService) CreateChannelMessage(ctx context.Context, id string, body ChannelMessageRequest, opts ...CallOption) (*ChannelMessage, error) {
+	return call[ChannelMessage](ctx, s.c, request{method: "POST", path: path("/channels/{id}/messages", id), idempotent: true, body: body, options: opts})
+}
+
+// ReportChannelReceipt sends POST /channels/{id}/receipts: report the delivery of a reply.
+//
+// Sets the delivery state that agents see beside a reply. A failure also adds a note.
+//
+// A key without the permission messages.read gets only id and object of the record.
+//
+// The key needs the permission messages.create.
+func (s *HelpdeskAppsService) ReportChannelReceipt(ctx context.Context, id string, body ChannelReceiptRequest, opts ...CallOption) (*ChannelReceipt, error) {
+	return call[ChannelReceipt](ctx, s.c, request{method: "POST", path: path("/channels/{id}/receipts", id), idempotent: true, body: body, options: opts})
+}
+
+// ReportChannelTyping sends POST /channels/{id}/typing: report that a user types.
+//
+// Shown to agents who have the ticket open, for ten seconds. Nothing is stored. Send it at
+// most every three seconds.
+//
+// The key needs the permission messages.create.
+func (s *HelpdeskAppsService) ReportChannelTyping(ctx context.Context, id string, body ChannelTypingRequest, opts ...CallOption) error {
+	return s.c.call(ctx, request{method: "POST", path: path("/channels/{id}/typing", id), idempotent: true, body: body, options: opts}, nil)
 }
 
 // HelpdeskInboundEventsService has the operations of the group "Inbound events".
@@ -1962,6 +2038,147 @@ type ChannelDNSRecord struct {
 	Value string `json:"value"`
 }
 
+// ChannelHealth is part of answers.
+//
+// Whether a channel works, by what it did. Times are exact to some seconds.
+type ChannelHealth struct {
+	ChannelID string `json:"channel_id"`
+	// The last error is newer than the last success.
+	Failing bool `json:"failing"`
+	// Of a reply that failed, or of a request that could not be processed.
+	LastError   *string    `json:"last_error"`
+	LastErrorAt *time.Time `json:"last_error_at"`
+	// Within the retention of inbound events.
+	LastReceivedAt *time.Time `json:"last_received_at"`
+	LastSentAt     *time.Time `json:"last_sent_at"`
+	Object         string     `json:"object"`
+	// When the next replaced secret ends. Until then the provider must use the new one.
+	SecretEndsAt *time.Time `json:"secret_ends_at"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *ChannelHealth) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *ChannelHealth) UnmarshalJSON(text []byte) error {
+	type plain ChannelHealth
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// ChannelIdentity is part of answers.
+//
+// A user of an app, with the customer that it is.
+type ChannelIdentity struct {
+	CustomerID string            `json:"customer_id"`
+	Emails     []string          `json:"emails"`
+	Metadata   map[string]string `json:"metadata"`
+	Name       *string           `json:"name"`
+	Object     string            `json:"object"`
+	Phones     []string          `json:"phones"`
+	UserID     string            `json:"user_id"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *ChannelIdentity) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *ChannelIdentity) UnmarshalJSON(text []byte) error {
+	type plain ChannelIdentity
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// ChannelIdentityRequest is part of requests. Members of type [Optional] are absent unless
+// they are set.
+type ChannelIdentityRequest struct {
+	// Only a verified address: it makes the user the customer who has it.
+	Email Optional[string] `json:"email,omitzero"`
+	// Attributes of the customer; null removes a key, absent keys stay.
+	Metadata Optional[map[string]*string] `json:"metadata,omitzero"`
+	Name     Optional[string]             `json:"name,omitzero"`
+	// With country code; verified, likewise.
+	Phone Optional[string] `json:"phone,omitzero"`
+	// The app's id of the user. 1 to 100 visible ASCII characters without a slash, the first a
+	// letter, a digit or _.
+	UserID string `json:"user_id"`
+}
+
+// ChannelMessage is part of answers.
+//
+// A message of an app's user, as stored.
+type ChannelMessage struct {
+	Conversation   string `json:"conversation"`
+	ConversationID string `json:"conversation_id"`
+	// The message was stored by an earlier request with the same id.
+	Duplicate bool `json:"duplicate"`
+	// The app's id.
+	ExternalID string `json:"external_id"`
+	// Id of the message in the ticket.
+	ID       string `json:"id"`
+	Object   string `json:"object"`
+	TicketID string `json:"ticket_id"`
+	UserID   string `json:"user_id"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *ChannelMessage) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *ChannelMessage) UnmarshalJSON(text []byte) error {
+	type plain ChannelMessage
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// ChannelMessageRequest is part of requests. Members of type [Optional] are absent unless they
+// are set.
+type ChannelMessageRequest struct {
+	// The app's id of the conversation, unique among the user's. A new one starts a ticket. 1 to
+	// 100 visible ASCII characters without a slash, the first a letter, a digit or _.
+	Conversation string `json:"conversation"`
+	// The app's id of the message, unique among the user's. A repeated id changes nothing. 1 to
+	// 100 visible ASCII characters without a slash, the first a letter, a digit or _.
+	ExternalID string                                     `json:"external_id"`
+	Files      Optional[[]ChannelMessageRequestFileInput] `json:"files,omitzero"`
+	// Shown to agents beside the message.
+	Metadata Optional[map[string]string] `json:"metadata,omitzero"`
+	// By the user's clock.
+	SentAt Optional[time.Time] `json:"sent_at,omitzero"`
+	// Of a new ticket; defaults to the first line of the text.
+	Subject Optional[string] `json:"subject,omitzero"`
+	// Required unless there are files.
+	Text Optional[string]               `json:"text,omitzero"`
+	User ChannelMessageRequestUserInput `json:"user"`
+}
+
+// ChannelMessageRequestFileInput is part of requests. Members of type [Optional] are absent
+// unless they are set.
+type ChannelMessageRequestFileInput struct {
+	// Base64. All files together may have 25 MiB.
+	Content     Optional[[]byte] `json:"content,omitzero"`
+	ContentType Optional[string] `json:"content_type,omitzero"`
+	Name        string           `json:"name"`
+	// In place of content: a public https URL, fetched after the message, with at most 25 MiB.
+	URL Optional[string] `json:"url,omitzero"`
+}
+
+// ChannelMessageRequestUserInput is part of requests. Members of type [Optional] are absent
+// unless they are set.
+type ChannelMessageRequestUserInput struct {
+	// Only a verified address: it makes the user the customer who has it.
+	Email Optional[string] `json:"email,omitzero"`
+	// The app's id of the user. 1 to 100 visible ASCII characters without a slash, the first a
+	// letter, a digit or _.
+	ID   string           `json:"id"`
+	Name Optional[string] `json:"name,omitzero"`
+	// With country code; verified, likewise.
+	Phone Optional[string] `json:"phone,omitzero"`
+}
+
 // ChannelNotice is part of answers.
 type ChannelNotice struct {
 	At time.Time `json:"at"`
@@ -2037,6 +2254,42 @@ type ChannelProveRequest struct {
 	Way Optional[ChannelProofWay] `json:"way,omitzero"`
 }
 
+// ChannelReceipt is part of answers.
+//
+// The effect of a receipt. A state only moves forward: sent, delivered, read.
+type ChannelReceipt struct {
+	// Whether a reply was found.
+	Applied bool   `json:"applied"`
+	Object  string `json:"object"`
+	// Why it has no effect.
+	Reason   *string `json:"reason"`
+	TicketID *string `json:"ticket_id"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *ChannelReceipt) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *ChannelReceipt) UnmarshalJSON(text []byte) error {
+	type plain ChannelReceipt
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// ChannelReceiptRequest is part of requests. Members of type [Optional] are absent unless they
+// are set.
+type ChannelReceiptRequest struct {
+	Conversation Optional[string] `json:"conversation,omitzero"`
+	// Why it failed, for agents.
+	Error Optional[string] `json:"error,omitzero"`
+	// The reply, by the id in message.created of the app's webhook.
+	MessageID Optional[string]           `json:"message_id,omitzero"`
+	State     ChannelReceiptRequestState `json:"state"`
+	// With conversation, in place of message_id: all replies so far.
+	UserID Optional[string] `json:"user_id,omitzero"`
+}
+
 // ChannelRotateRequest is part of requests. Members of type [Optional] are absent unless they
 // are set.
 type ChannelRotateRequest struct {
@@ -2044,6 +2297,13 @@ type ChannelRotateRequest struct {
 	OverlapSeconds Optional[int64] `json:"overlap_seconds,omitzero"`
 	// The new secret; generated if absent.
 	Secret Optional[string] `json:"secret,omitzero"`
+}
+
+// ChannelTypingRequest is part of requests. Members of type [Optional] are absent unless they
+// are set.
+type ChannelTypingRequest struct {
+	Conversation string `json:"conversation"`
+	UserID       string `json:"user_id"`
 }
 
 // ChannelUpdate is part of requests. Members of type [Optional] are absent unless they are
@@ -3985,6 +4245,16 @@ const (
 	ChannelProofWayDNS      ChannelProofWay = "dns"
 	ChannelProofWayProvider ChannelProofWay = "provider"
 	ChannelProofWayTopic    ChannelProofWay = "topic"
+)
+
+// ChannelReceiptRequestState is a string with one of the values below, or one that this version does not know.
+type ChannelReceiptRequestState string
+
+// Values of [ChannelReceiptRequestState].
+const (
+	ChannelReceiptRequestStateDelivered ChannelReceiptRequestState = "delivered"
+	ChannelReceiptRequestStateRead      ChannelReceiptRequestState = "read"
+	ChannelReceiptRequestStateFailed    ChannelReceiptRequestState = "failed"
 )
 
 // CustomerSort is a string with one of the values below, or one that this version does not know.

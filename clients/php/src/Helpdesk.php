@@ -24,6 +24,7 @@ final class Helpdesk
     public readonly Helpdesk\Notices $notices;
     public readonly Helpdesk\Webhooks $webhooks;
     public readonly Helpdesk\Channels $channels;
+    public readonly Helpdesk\Apps $apps;
     public readonly Helpdesk\InboundEvents $inboundEvents;
     public readonly Helpdesk\Events $events;
     public readonly Helpdesk\Analytics $analytics;
@@ -77,6 +78,7 @@ final class Helpdesk
         $this->notices = new Helpdesk\Notices($this->connection);
         $this->webhooks = new Helpdesk\Webhooks($this->connection);
         $this->channels = new Helpdesk\Channels($this->connection);
+        $this->apps = new Helpdesk\Apps($this->connection);
         $this->inboundEvents = new Helpdesk\InboundEvents($this->connection);
         $this->events = new Helpdesk\Events($this->connection);
         $this->analytics = new Helpdesk\Analytics($this->connection);

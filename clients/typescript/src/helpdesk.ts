@@ -50,6 +50,9 @@ export type ChannelProofState = (typeof ChannelProofState)[number];
 export const ChannelProofWay = ["mail", "text", "dns", "provider", "topic"] as const;
 export type ChannelProofWay = (typeof ChannelProofWay)[number];
 
+export const ChannelReceiptRequestState = ["delivered", "read", "failed"] as const;
+export type ChannelReceiptRequestState = (typeof ChannelReceiptRequestState)[number];
+
 export const CustomerSort = ["created_at", "-created_at", "updated_at", "-updated_at", "name", "-name"] as const;
 export type CustomerSort = (typeof CustomerSort)[number];
 
@@ -464,6 +467,108 @@ export interface ChannelDnsRecord {
   value: string;
 }
 
+/** Whether a channel works, by what it did. Times are exact to some seconds. */
+export interface ChannelHealth {
+  channel_id: string;
+  /** The last error is newer than the last success. */
+  failing: boolean;
+  /** Of a reply that failed, or of a request that could not be processed. */
+  last_error: string | null;
+  last_error_at: string | null;
+  /** Within the retention of inbound events. */
+  last_received_at: string | null;
+  last_sent_at: string | null;
+  object: "channel.health";
+  /** When the next replaced secret ends. Until then the provider must use the new one. */
+  secret_ends_at: string | null;
+}
+
+/** A user of an app, with the customer that it is. */
+export interface ChannelIdentity {
+  customer_id: string;
+  emails: string[];
+  metadata: Record<string, string>;
+  name: string | null;
+  object: "channel.identity";
+  phones: string[];
+  user_id: string;
+}
+
+export interface ChannelIdentityRequest {
+  /** Only a verified address: it makes the user the customer who has it. */
+  email?: string | undefined;
+  /** Attributes of the customer; null removes a key, absent keys stay. */
+  metadata?: Record<string, string | null> | null | undefined;
+  name?: string | undefined;
+  /** With country code; verified, likewise. */
+  phone?: string | undefined;
+  /**
+   * The app's id of the user. 1 to 100 visible ASCII characters without a slash, the first a
+   * letter, a digit or _.
+   */
+  user_id: string;
+}
+
+/** A message of an app's user, as stored. */
+export interface ChannelMessage {
+  conversation: string;
+  conversation_id: string;
+  /** The message was stored by an earlier request with the same id. */
+  duplicate: boolean;
+  /** The app's id. */
+  external_id: string;
+  /** Id of the message in the ticket. */
+  id: string;
+  object: "channel.message";
+  ticket_id: string;
+  user_id: string;
+}
+
+export interface ChannelMessageRequest {
+  /**
+   * The app's id of the conversation, unique among the user's. A new one starts a ticket. 1 to 100
+   * visible ASCII characters without a slash, the first a letter, a digit or _.
+   */
+  conversation: string;
+  /**
+   * The app's id of the message, unique among the user's. A repeated id changes nothing. 1 to 100
+   * visible ASCII characters without a slash, the first a letter, a digit or _.
+   */
+  external_id: string;
+  files?: readonly ChannelMessageRequestFileInput[] | null | undefined;
+  /** Shown to agents beside the message. */
+  metadata?: Record<string, string> | undefined;
+  /** By the user's clock. */
+  sent_at?: Date | string | undefined;
+  /** Of a new ticket; defaults to the first line of the text. */
+  subject?: string | undefined;
+  /** Required unless there are files. */
+  text?: string | undefined;
+  user: ChannelMessageRequestUserInput;
+}
+
+export interface ChannelMessageRequestFileInput {
+  /** Base64. All files together may have 25 MiB. */
+  content?: string | undefined;
+  content_type?: string | undefined;
+  name: string;
+  /** In place of content: a public https URL, fetched after the message, with at most 25 MiB. */
+  url?: string | undefined;
+}
+
+export interface ChannelMessageRequestUserInput {
+  /** Only a verified address: it makes the user the customer who has it. */
+  email?: string | undefined;
+  /**
+   * The app's id of the user. 1 to 100 visible ASCII characters without a slash, the first a
+   * letter, a digit or _.
+   */
+  id: string;
+  name?: string | undefined;
+  /** With country code; verified, likewise. */
+  phone?: string | undefined;
+}
+
 export interface ChannelNotice {
   at: string;
   /** disconnected: the provider ended the connection, and the channel is disabled. */
@@ -525,11 +630,37 @@ export interface ChannelProveRequest {
   way?: ChannelProofWay | undefined;
 }
 
+/** The effect of a receipt. A state only moves forward: sent, delivered, read. */
+export interface ChannelReceipt {
+  /** Whether a reply was found. */
+  applied: boolean;
+  object: "channel.receipt";
+  /** Why it has no effect. */
+  reason: string | null;
+  ticket_id: string | null;
+}
+
+export interface ChannelReceiptRequest {
+  conversation?: string | undefined;
+  /** Why it failed, for agents. */
+  error?: string | undefined;
+  /** The reply, by the id in message.created of the app's webhook. */
+  message_id?: string | undefined;
+  state: ChannelReceiptRequestState;
+  /** With conversation, in place of message_id: all replies so far. */
+  user_id?: string | undefined;
+}
+
 export interface ChannelRotateRequest {
   /** How long replaced secrets stay valid; defaults to 24 hours. */
   overlap_seconds?: number | undefined;
   /** The new secret; generated if absent. */
   secret?: string | undefined;
+}
+
+export interface ChannelTypingRequest {
+  conversation: string;
+  user_id: string;
 }
 
 /** A channel connection: an address at which customers reach the organization. */
@@ -2537,9 +2668,15 @@ const operations = {
   getChannel: { method: "GET", path: "/channels/{id}" },
   updateChannel: { method: "PUT", path: "/channels/{id}" },
   deleteChannel: { method: "DELETE", path: "/channels/{id}" },
+  getChannelHealth: { method: "GET", path: "/channels/{id}/health" },
   getChannelProof: { method: "GET", path: "/channels/{id}/proof" },
   proveChannel: { method: "POST", path: "/channels/{id}/proof" },
   rotateChannelSecret: { method: "POST", path: "/channels/{id}/rotate" },
+  identifyChannelUser: { method: "POST", path: "/channels/{id}/identities" },
+  getChannelIdentity: { method: "GET", path: "/channels/{id}/identities/{user_id}" },
+  createChannelMessage: { method: "POST", path: "/channels/{id}/messages" },
+  reportChannelReceipt: { method: "POST", path: "/channels/{id}/receipts" },
+  reportChannelTyping: { method: "POST", path: "/channels/{id}/typing" },
   listInboundEvents: { method: "GET", path: "/inbound-events" },
   getInboundEvent: { method: "GET", path: "/inbound-events/{id}" },
   getRawInboundEvent: { method: "GET", path: "/inbound-events/{id}/raw" },
@@ -3649,6 +3786,17 @@ export class HelpdeskChannels {
   }
 
   /**
+   * Get a channel's health.
+   *
+   * When the channel last received and sent, its last error, and when a replaced secret ends.
+   */
+  getHealth(id: string, options: ConditionalOptions): Promise<ChannelHealth | null>;
+  getHealth(id: string, options?: CallOptions): Promise<ChannelHealth>;
+  getHealth(id: string, options?: CallOptions): Promise<ChannelHealth | null> {
+    return this.#core.json(operations.getChannelHealth, [id], undefined, undefined, options);
+  }
+
+  /**
    * Get a channel's proof.
    *
    * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
@@ -3695,6 +3843,77 @@ export class HelpdeskChannels {
     options?: ModifyOptions,
   ): Promise<Channel> {
     return this.#core.modify(operations.getChannel, operations.updateChannel, [id], change, options);
+  }
+}
+
+/**
+ * Users of an organization's own app, on channels of the kind api: their messages, receipts, typing
+ * and identities.
+ */
+export class HelpdeskApps {
+  readonly #core: Core;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /**
+   * Identify a user.
+   *
+   * Creates or changes the customer of an app's user. Absent and empty fields stay as they are. An
+   * unknown user with the address or number of a customer becomes that customer; an address or
+   * number that another customer has stays there.
+   *
+   * A key without the permission customers.read gets only id and object of the record.
+   */
+  identifyChannelUser(id: string, body: ChannelIdentityRequest, options?: CallOptions): Promise<ChannelIdentity> {
+    return this.#core.json(operations.identifyChannelUser, [id], undefined, body, options);
+  }
+
+  /**
+   * Get a user's customer.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
+  getChannelIdentity(id: string, userId: string, options: ConditionalOptions): Promise<ChannelIdentity | null>;
+  getChannelIdentity(id: string, userId: string, options?: CallOptions): Promise<ChannelIdentity>;
+  getChannelIdentity(id: string, userId: string, options?: CallOptions): Promise<ChannelIdentity | null> {
+    return this.#core.json(operations.getChannelIdentity, [id, userId], undefined, undefined, options);
+  }
+
+  /**
+   * Send a user's message.
+   *
+   * Starts or continues a conversation of a user of an app, on a channel of the kind api. The
+   * message is stored before the answer, and once: a repeated id answers with the stored message. A
+   * message in a conversation whose ticket is resolved or closed reopens it.
+   *
+   * A key without the permission messages.read gets only id and object of the record.
+   */
+  createChannelMessage(id: string, body: ChannelMessageRequest, options?: CallOptions): Promise<ChannelMessage> {
+    return this.#core.json(operations.createChannelMessage, [id], undefined, body, options);
+  }
+
+  /**
+   * Report the delivery of a reply.
+   *
+   * Sets the delivery state that agents see beside a reply. A failure also adds a note.
+   *
+   * A key without the permission messages.read gets only id and object of the record.
+   */
+  reportChannelReceipt(id: string, body: ChannelReceiptRequest, options?: CallOptions): Promise<ChannelReceipt> {
+    return this.#core.json(operations.reportChannelReceipt, [id], undefined, body, options);
+  }
+
+  /**
+   * Report that a user types.
+   *
+   * Shown to agents who have the ticket open, for ten seconds. Nothing is stored. Send it at most
+   * every three seconds.
+   */
+  reportChannelTyping(id: string, body: ChannelTypingRequest, options?: CallOptions): Promise<void> {
+    return this.#core.json(operations.reportChannelTyping, [id], undefined, body, options);
   }
 }
 
@@ -4014,6 +4233,7 @@ export class Helpdesk {
   readonly notices: HelpdeskNotices;
   readonly webhooks: HelpdeskWebhooks;
   readonly channels: HelpdeskChannels;
+  readonly apps: HelpdeskApps;
   readonly inboundEvents: HelpdeskInboundEvents;
   readonly events: HelpdeskEvents;
   readonly analytics: HelpdeskAnalytics;
@@ -4034,6 +4254,7 @@ export class Helpdesk {
     this.notices = new HelpdeskNotices(core);
     this.webhooks = new HelpdeskWebhooks(core);
     this.channels = new HelpdeskChannels(core);
+    this.apps = new HelpdeskApps(core);
     this.inboundEvents = new HelpdeskInboundEvents(core);
     this.events = new HelpdeskEvents(core);
     this.analytics = new HelpdeskAnalytics(core);

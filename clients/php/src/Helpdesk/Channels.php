@@ -204,6 +204,31 @@ final class Channels
     }
 
     /**
+     * Get a channel's health.
+     *
+     * When the channel last received and sent, its last error, and when a replaced secret ends.
+     *
+     * Permission: channels.read.
+     *
+     * @param string $id Id of a record of the list channels.
+     * @return ($options is null ? Model\ChannelHealth : Model\ChannelHealth|null)
+     *     null if the record still has the ETag of ifNoneMatch
+     * @throws KickstandException
+     */
+    public function getHealth(string $id, ?RequestOptions $options = null): ?Model\ChannelHealth
+    {
+        return $this->connection->recordIfChanged(
+            Model\ChannelHealth::class,
+            'GET',
+            '/channels/{id}/health',
+            ['id' => $id],
+            [],
+            null,
+            $options,
+        );
+    }
+
+    /**
      * Get a channel's proof.
      *
      * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.

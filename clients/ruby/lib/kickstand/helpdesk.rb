@@ -17,6 +17,7 @@ require_relative "helpdesk/members"
 require_relative "helpdesk/notices"
 require_relative "helpdesk/webhooks"
 require_relative "helpdesk/channels"
+require_relative "helpdesk/apps"
 require_relative "helpdesk/inbound_events"
 require_relative "helpdesk/events"
 require_relative "helpdesk/analytics"
@@ -50,6 +51,8 @@ module Kickstand
     attr_reader :webhooks
     # @return [Channels]
     attr_reader :channels
+    # @return [Apps]
+    attr_reader :apps
     # @return [InboundEvents]
     attr_reader :inbound_events
     # @return [Events]
@@ -76,6 +79,7 @@ module Kickstand
       @notices = Notices.new(@http)
       @webhooks = Webhooks.new(@http)
       @channels = Channels.new(@http)
+      @apps = Apps.new(@http)
       @inbound_events = InboundEvents.new(@http)
       @events = Events.new(@http)
       @analytics = Analytics.new(@http)

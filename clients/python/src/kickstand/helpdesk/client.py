@@ -9,6 +9,7 @@ from .._client import Client
 from .resources import (
     AnalyticsResource,
     ApiKeyResource,
+    AppsResource,
     ChannelsResource,
     CustomersResource,
     EventsResource,
@@ -100,6 +101,13 @@ class Helpdesk(Client):
         own.
         """
         return ChannelsResource(self._core)
+
+    @cached_property
+    def apps(self) -> AppsResource:
+        """Users of an organization's own app, on channels of the kind api: their messages,
+        receipts, typing and identities.
+        """
+        return AppsResource(self._core)
 
     @cached_property
     def inbound_events(self) -> InboundEventsResource:

@@ -20,8 +20,15 @@ from .types import (
     AuditEntry,
     BusinessHoursInput,
     Channel,
+    ChannelHealth,
+    ChannelIdentity,
+    ChannelMessage,
+    ChannelMessageRequestFileInput,
+    ChannelMessageRequestUserInput,
     ChannelProof,
     ChannelProofWay,
+    ChannelReceipt,
+    ChannelReceiptRequestState,
     ChannelUpdate,
     Conversation,
     Customer,
@@ -83,6 +90,7 @@ from .types import (
 __all__ = [
     "AnalyticsResource",
     "ApiKeyResource",
+    "AppsResource",
     "ChannelsResource",
     "CustomersResource",
     "EventsResource",
@@ -3366,6 +3374,44 @@ class ChannelsResource:
         )
 
     @overload
+    def get_health(self, id: str, *, options: CallOptions | None = None) -> ChannelHealth:
+        """Get a channel's health."""
+
+    @overload
+    def get_health(
+        self,
+        id: str,
+        *,
+        if_none_match: str,
+        options: CallOptions | None = None,
+    ) -> ChannelHealth | None:
+        """Get a channel's health. Or return None, while it has the ETag."""
+
+    def get_health(
+        self,
+        id: str,
+        *,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> ChannelHealth | None:
+        """Get a channel's health.
+
+        When the channel last received and sent, its last error, and when a replaced secret
+        ends.
+
+        Needs the permission channels.read.
+
+        Args:
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.changed(
+            ChannelHealth,
+            f"/channels/{segment(id)}/health",
+            headers={"If-None-Match": if_none_match},
+            options=options,
+        )
+
+    @overload
     def get_proof(self, id: str, *, options: CallOptions | None = None) -> ChannelProof:
         """Get a channel's proof."""
 
@@ -3495,6 +3541,231 @@ class ChannelsResource:
             )
 
         return self._core.modify(get, change, update)
+
+
+class AppsResource:
+    """Users of an organization's own app, on channels of the kind api: their messages, receipts,
+    typing and identities.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def identify_channel_user(
+        self,
+        id: str,
+        *,
+        user_id: str,
+        email: str | NotGiven = NOT_GIVEN,
+        metadata: Mapping[str, str | None] | None | NotGiven = NOT_GIVEN,
+        name: str | NotGiven = NOT_GIVEN,
+        phone: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> ChannelIdentity:
+        """Identify a user.
+
+        Creates or changes the customer of an app's user. Absent and empty fields stay as they
+        are. An unknown user with the address or number of a customer becomes that customer;
+        an address or number that another customer has stays there.
+
+        A key without the permission customers.read gets only id and object of the record.
+
+        Needs the permission customers.update.
+
+        Args:
+            user_id: The app's id of the user. 1 to 100 visible ASCII characters without a
+                slash, the first a letter, a digit or _.
+            email: Only a verified address: it makes the user the customer who has it.
+            metadata: Attributes of the customer; null removes a key, absent keys stay.
+            phone: With country code; verified, likewise.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            ChannelIdentity,
+            "POST",
+            f"/channels/{segment(id)}/identities",
+            body={
+                "email": email,
+                "metadata": metadata,
+                "name": name,
+                "phone": phone,
+                "user_id": user_id,
+            },
+            headers={"Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    @overload
+    def get_channel_identity(
+        self,
+        id: str,
+        user_id: str,
+        *,
+        options: CallOptions | None = None,
+    ) -> ChannelIdentity:
+        """Get a user's customer."""
+
+    @overload
+    def get_channel_identity(
+        self,
+        id: str,
+        user_id: str,
+        *,
+        if_none_match: str,
+        options: CallOptions | None = None,
+    ) -> ChannelIdentity | None:
+        """Get a user's customer. Or return None, while it has the ETag."""
+
+    def get_channel_identity(
+        self,
+        id: str,
+        user_id: str,
+        *,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> ChannelIdentity | None:
+        """Get a user's customer.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
+        Needs the permission customers.read.
+
+        Args:
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.changed(
+            ChannelIdentity,
+            f"/channels/{segment(id)}/identities/{segment(user_id)}",
+            headers={"If-None-Match": if_none_match},
+            options=options,
+        )
+
+    def create_channel_message(
+        self,
+        id: str,
+        *,
+        conversation: str,
+        external_id: str,
+        user: ChannelMessageRequestUserInput,
+        files: Sequence[ChannelMessageRequestFileInput] | None | NotGiven = NOT_GIVEN,
+        metadata: Mapping[str, str] | NotGiven = NOT_GIVEN,
+        sent_at: datetime | NotGiven = NOT_GIVEN,
+        subject: str | NotGiven = NOT_GIVEN,
+        text: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> ChannelMessage:
+        """Send a user's message.
+
+        Starts or continues a conversation of a user of an app, on a channel of the kind api.
+        The message is stored before the answer, and once: a repeated id answers with the
+        stored message. A message in a conversation whose ticket is resolved or closed reopens
+        it.
+
+        A key without the permission messages.read gets only id and object of the record.
+
+        Needs the permission messages.create.
+
+        Args:
+            conversation: The app's id of the conversation, unique among the user's. A new one
+                starts a ticket. 1 to 100 visible ASCII characters without a slash, the first
+                a letter, a digit or _.
+            external_id: The app's id of the message, unique among the user's. A repeated id
+                changes nothing. 1 to 100 visible ASCII characters without a slash, the first
+                a letter, a digit or _.
+            metadata: Shown to agents beside the message.
+            sent_at: By the user's clock.
+            subject: Of a new ticket; defaults to the first line of the text.
+            text: Required unless there are files.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            ChannelMessage,
+            "POST",
+            f"/channels/{segment(id)}/messages",
+            body={
+                "conversation": conversation,
+                "external_id": external_id,
+                "files": files,
+                "metadata": metadata,
+                "sent_at": sent_at,
+                "subject": subject,
+                "text": text,
+                "user": user,
+            },
+            headers={"Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def report_channel_receipt(
+        self,
+        id: str,
+        *,
+        state: ChannelReceiptRequestState,
+        conversation: str | NotGiven = NOT_GIVEN,
+        error: str | NotGiven = NOT_GIVEN,
+        message_id: str | NotGiven = NOT_GIVEN,
+        user_id: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> ChannelReceipt:
+        """Report the delivery of a reply.
+
+        Sets the delivery state that agents see beside a reply. A failure also adds a note.
+
+        A key without the permission messages.read gets only id and object of the record.
+
+        Needs the permission messages.create.
+
+        Args:
+            error: Why it failed, for agents.
+            message_id: The reply, by the id in message.created of the app's webhook.
+            user_id: With conversation, in place of message_id: all replies so far.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            ChannelReceipt,
+            "POST",
+            f"/channels/{segment(id)}/receipts",
+            body={
+                "conversation": conversation,
+                "error": error,
+                "message_id": message_id,
+                "state": state,
+                "user_id": user_id,
+            },
+            headers={"Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def report_channel_typing(
+        self,
+        id: str,
+        *,
+        conversation: str,
+        user_id: str,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> None:
+        """Report that a user types.
+
+        Shown to agents who have the ticket open, for ten seconds. Nothing is stored. Send it
+        at most every three seconds.
+
+        Needs the permission messages.create.
+
+        Args:
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.nothing(
+            "POST",
+            f"/channels/{segment(id)}/typing",
+            body={"conversation": conversation, "user_id": user_id},
+            headers={"Idempotency-Key": idempotency_key},
+            options=options,
+        )
 
 
 class InboundEventsResource:

@@ -38,6 +38,13 @@ __all__ = [
     "Channel",
     "ChannelCreate",
     "ChannelDnsRecord",
+    "ChannelHealth",
+    "ChannelIdentity",
+    "ChannelIdentityRequest",
+    "ChannelMessage",
+    "ChannelMessageRequest",
+    "ChannelMessageRequestFileInput",
+    "ChannelMessageRequestUserInput",
     "ChannelNotice",
     "ChannelNoticeKind",
     "ChannelProof",
@@ -48,7 +55,11 @@ __all__ = [
     "ChannelProofSummary",
     "ChannelProofWay",
     "ChannelProveRequest",
+    "ChannelReceipt",
+    "ChannelReceiptRequest",
+    "ChannelReceiptRequestState",
     "ChannelRotateRequest",
+    "ChannelTypingRequest",
     "ChannelUpdate",
     "Conversation",
     "Customer",
@@ -184,6 +195,7 @@ ChannelProofMethod = Literal[
 ChannelProofNeededFor = Literal["receive", "send"]
 ChannelProofState = Literal["pending", "proven"]
 ChannelProofWay = Literal["mail", "text", "dns", "provider", "topic"]
+ChannelReceiptRequestState = Literal["delivered", "read", "failed"]
 CustomerSort = Literal["created_at", "-created_at", "updated_at", "-updated_at", "name", "-name"]
 DeliveryEvent = Literal[
     "ticket.created",
@@ -591,6 +603,118 @@ class ChannelDnsRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelHealth(Record):
+    """Whether a channel works, by what it did. Times are exact to some seconds."""
+
+    channel_id: str
+    failing: bool
+    """The last error is newer than the last success."""
+    last_error: str | None
+    """Of a reply that failed, or of a request that could not be processed."""
+    last_error_at: datetime | None
+    last_received_at: datetime | None
+    """Within the retention of inbound events."""
+    last_sent_at: datetime | None
+    object: Literal["channel.health"]
+    secret_ends_at: datetime | None
+    """When the next replaced secret ends. Until then the provider must use the new one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelIdentity(Record):
+    """A user of an app, with the customer that it is."""
+
+    customer_id: str
+    emails: list[str]
+    metadata: dict[str, str]
+    name: str | None
+    object: Literal["channel.identity"]
+    phones: list[str]
+    user_id: str
+
+
+class ChannelIdentityRequest(TypedDict, total=False):
+    """The members of a channel identity request."""
+
+    email: str
+    """Only a verified address: it makes the user the customer who has it."""
+    metadata: Mapping[str, str | None] | None
+    """Attributes of the customer; null removes a key, absent keys stay."""
+    name: str
+    phone: str
+    """With country code; verified, likewise."""
+    user_id: Required[str]
+    """The app's id of the user. 1 to 100 visible ASCII characters without a slash, the first a
+    letter, a digit or _.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelMessage(Record):
+    """A message of an app's user, as stored."""
+
+    conversation: str
+    conversation_id: str
+    duplicate: bool
+    """The message was stored by an earlier request with the same id."""
+    external_id: str
+    """The app's id."""
+    id: str
+    """Id of the message in the ticket."""
+    object: Literal["channel.message"]
+    ticket_id: str
+    user_id: str
+
+
+class ChannelMessageRequest(TypedDict, total=False):
+    """The members of a channel message request."""
+
+    conversation: Required[str]
+    """The app's id of the conversation, unique among the user's. A new one starts a ticket. 1 to
+    100 visible ASCII characters without a slash, the first a letter, a digit or _.
+    """
+    external_id: Required[str]
+    """The app's id of the message, unique among the user's. A repeated id changes nothing. 1 to
+    100 visible ASCII characters without a slash, the first a letter, a digit or _.
+    """
+    files: Sequence[ChannelMessageRequestFileInput] | None
+    metadata: Mapping[str, str]
+    """Shown to agents beside the message."""
+    sent_at: datetime
+    """By the user's clock."""
+    subject: str
+    """Of a new ticket; defaults to the first line of the text."""
+    text: str
+    """Required unless there are files."""
+    user: Required[ChannelMessageRequestUserInput]
+
+
+class ChannelMessageRequestFileInput(TypedDict, total=False):
+    """The members of a channel message request file input."""
+
+    content: str
+    """Base64. All files together may have 25 MiB."""
+    content_type: str
+    name: Required[str]
+    url: str
+    """In place of content: a public https URL, fetched after the message, with at most 25 MiB."""
+
+
+class ChannelMessageRequestUserInput(TypedDict, total=False):
+    """The members of a channel message request user input."""
+
+    email: str
+    """Only a verified address: it makes the user the customer who has it."""
+    id: Required[str]
+    """The app's id of the user. 1 to 100 visible ASCII characters without a slash, the first a
+    letter, a digit or _.
+    """
+    name: str
+    phone: str
+    """With country code; verified, likewise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelNotice(Record):
     """The channel notice."""
 
@@ -662,6 +786,31 @@ class ChannelProveRequest(TypedDict, total=False):
     """Starts a proof by this method."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelReceipt(Record):
+    """The effect of a receipt. A state only moves forward: sent, delivered, read."""
+
+    applied: bool
+    """Whether a reply was found."""
+    object: Literal["channel.receipt"]
+    reason: str | None
+    """Why it has no effect."""
+    ticket_id: str | None
+
+
+class ChannelReceiptRequest(TypedDict, total=False):
+    """The members of a channel receipt request."""
+
+    conversation: str
+    error: str
+    """Why it failed, for agents."""
+    message_id: str
+    """The reply, by the id in message.created of the app's webhook."""
+    state: Required[ChannelReceiptRequestState]
+    user_id: str
+    """With conversation, in place of message_id: all replies so far."""
+
+
 class ChannelRotateRequest(TypedDict, total=False):
     """The members of a channel rotate request."""
 
@@ -669,6 +818,13 @@ class ChannelRotateRequest(TypedDict, total=False):
     """How long replaced secrets stay valid; defaults to 24 hours."""
     secret: str
     """The new secret; generated if absent."""
+
+
+class ChannelTypingRequest(TypedDict, total=False):
+    """The members of a channel typing request."""
+
+    conversation: Required[str]
+    user_id: Required[str]
 
 
 class ChannelUpdate(TypedDict, total=False):

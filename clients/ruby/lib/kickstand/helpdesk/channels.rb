@@ -117,6 +117,19 @@ module Kickstand
         call("DELETE", "/channels/#{segment(id)}", options: request_options)
       end
 
+      # Get a channel's health.
+      #
+      # When the channel last received and sent, its last error, and when a replaced secret ends.
+      #
+      # Permission: channels.read.
+      #
+      # @param id [String] Id of a record of the list channels.
+      # @param request_options [RequestOptions, Hash]
+      # @return [ChannelHealth, nil] nil while the record has the ETag if_none_match
+      def get_health(id, request_options: {})
+        call("GET", "/channels/#{segment(id)}/health", ChannelHealth, options: request_options)
+      end
+
       # Get a channel's proof.
       #
       # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.

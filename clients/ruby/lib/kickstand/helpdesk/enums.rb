@@ -117,6 +117,15 @@ module Kickstand
   end
 
   # The values that this version knows; a newer server may have others.
+  module ChannelReceiptRequestState
+    DELIVERED = "delivered"
+    READ = "read"
+    FAILED = "failed"
+
+    VALUES = [DELIVERED, READ, FAILED].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
   module CustomerSort
     CREATED_AT = "created_at"
     CREATED_AT_DESCENDING = "-created_at"

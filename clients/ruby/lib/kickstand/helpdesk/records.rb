@@ -244,6 +244,64 @@ module Kickstand
     member :value
   end
 
+  # Whether a channel works, by what it did. Times are exact to some seconds.
+  class ChannelHealth < Record
+    # @return [String]
+    member :channel_id
+    # @return [Boolean] The last error is newer than the last success.
+    member :failing
+    # @return [String, nil] Of a reply that failed, or of a request that could not be processed.
+    member :last_error
+    # @return [Time, nil]
+    member :last_error_at, Type::TIME
+    # @return [Time, nil] Within the retention of inbound events.
+    member :last_received_at, Type::TIME
+    # @return [Time, nil]
+    member :last_sent_at, Type::TIME
+    # @return [String]
+    member :object
+    # @return [Time, nil] When the next replaced secret ends. Until then the provider must use the new one.
+    member :secret_ends_at, Type::TIME
+  end
+
+  # A user of an app, with the customer that it is.
+  class ChannelIdentity < Record
+    # @return [String]
+    member :customer_id
+    # @return [Array<String>]
+    member :emails
+    # @return [Hash{String => String}]
+    member :metadata
+    # @return [String, nil]
+    member :name
+    # @return [String]
+    member :object
+    # @return [Array<String>]
+    member :phones
+    # @return [String]
+    member :user_id
+  end
+
+  # A message of an app's user, as stored.
+  class ChannelMessage < Record
+    # @return [String]
+    member :conversation
+    # @return [String]
+    member :conversation_id
+    # @return [Boolean] The message was stored by an earlier request with the same id.
+    member :duplicate
+    # @return [String] The app's id.
+    member :external_id
+    # @return [String] Id of the message in the ticket.
+    member :id
+    # @return [String]
+    member :object
+    # @return [String]
+    member :ticket_id
+    # @return [String]
+    member :user_id
+  end
+
   class ChannelNotice < Record
     # @return [Time]
     member :at, Type::TIME
@@ -306,6 +364,18 @@ module Kickstand
     # @return [Array<String>] The available methods of proof. If empty, the operator decides. Each one of
     #   {ChannelProofWay}.
     member :ways
+  end
+
+  # The effect of a receipt. A state only moves forward: sent, delivered, read.
+  class ChannelReceipt < Record
+    # @return [Boolean] Whether a reply was found.
+    member :applied
+    # @return [String]
+    member :object
+    # @return [String, nil] Why it has no effect.
+    member :reason
+    # @return [String, nil]
+    member :ticket_id
   end
 
   # A thread with one customer on one channel inside a ticket.
