@@ -77,7 +77,7 @@ func (p *pages) replyChannels(r *web.Request, c *desk.Customer) ([]web.Option, e
 		switch {
 		case at.Channel == "sms" && (c == nil || len(c.Phones) > 0):
 			ticketChannel, what = "sms", "SMS from "
-		case strings.HasPrefix(at.Channel, "email-") && at.Channel != "email-delivery" && (c == nil || len(c.Emails) > 0):
+		case sendsMail(at.Channel) && at.Channel != "email-delivery" && (c == nil || len(c.Emails) > 0):
 			ticketChannel, what = "email", "E-mail from "
 		}
 		if ticketChannel != "" && at.Enabled {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -72,7 +73,7 @@ func (p *pages) mailChannels(r *web.Request) ([]web.Option, error) {
 	}
 	list := []web.Option{{Label: "The ticket’s mail channel"}}
 	for _, c := range all {
-		if c.Enabled && strings.HasPrefix(c.Channel, "email-") {
+		if c.Enabled && sendsMail(c.Channel) {
 			list = append(list, web.Option{Value: c.ID, Label: c.Address})
 		}
 	}
@@ -143,4 +144,9 @@ func forwardIssue(i problem.Issue) string {
 		return "the mail channel " + i.Message
 	}
 	return issueText(i)
+}
+
+// sendsMail reports whether replies on a channel are mails.
+func sendsMail(channel string) bool {
+	return channel == email.MailboxName || strings.HasPrefix(channel, "email-")
 }
