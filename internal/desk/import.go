@@ -22,6 +22,8 @@ type Import struct {
 	ID             string
 	OrganizationID string
 	Source         string // the kind of helpdesk, within which ids of records are unique
+	// EndedAt is when the import wrote its last record; only for [Service.UndoImportTx].
+	EndedAt time.Time
 }
 
 // ImportedPerson is a person at the source. The id may be empty: then the address identifies them.

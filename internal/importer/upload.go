@@ -185,13 +185,17 @@ func (s *Service) copyFile(ctx context.Context, key, path string) error {
 	return errors.Join(err, out.Close())
 }
 
-// discardJob records that the run of a job failed for good.
+// discardJob records that the run of a job failed for good. An undo remains one, with the reason.
 func (s *Service) discardJob(ctx context.Context, tx *db.Tx, q *queue.Job, reason error) error {
 	var j job
 	if err := json.Unmarshal(q.Payload, &j); err != nil {
 		return nil
 	}
-	_, err := tx.Exec(ctx, "UPDATE imports SET state = 'failed', error = $2 WHERE id = $1 AND state IN ('waiting', 'running')", j.ID, clip(reason.Error(), 500))
+	change := "UPDATE imports SET state = 'failed', error = $2 WHERE id = $1 AND state IN ('waiting', 'running')"
+	if j.Undo {
+		change = "UPDATE imports SET error = $2 WHERE id = $1 AND state = 'undoing'"
+	}
+	_, err := tx.Exec(ctx, change, j.ID, clip(reason.Error(), 500))
 	return err
 }
 
@@ -231,11 +235,14 @@ func (s *Service) StartUndo(ctx context.Context, organizationID, id, userID stri
 		if err := s.checkUndo(&r); err != nil {
 			return err
 		}
-		if r.State == Undoing {
+		if r.State == Undoing && !r.Stalled(tx.Now) {
 			return nil
 		}
 		from := r.State
-		r.State = Undoing
+		if r.FinishedAt.IsZero() {
+			r.FinishedAt = r.UpdatedAt
+		}
+		r.State, r.Error = Undoing, ""
 		if err := s.save(ctx, tx, &r, r.Position, from); err != nil {
 			return err
 		}
@@ -246,20 +253,23 @@ func (s *Service) StartUndo(ctx context.Context, organizationID, id, userID stri
 
 // undo deletes the records of a run, some per transaction.
 func (s *Service) undo(ctx context.Context, r Run, progress Progress) (Run, error) {
+	if r.FinishedAt.IsZero() {
+		r.FinishedAt = r.UpdatedAt
+	}
 	for {
 		var after Run
 		more := false
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
 			after = r
-			done, left, err := s.desk.UndoImportTx(ctx, tx, desk.Import{ID: r.ID, OrganizationID: r.OrganizationID, Source: r.Source})
+			done, left, err := s.desk.UndoImportTx(ctx, tx, desk.Import{ID: r.ID, OrganizationID: r.OrganizationID, Source: r.Source, EndedAt: r.FinishedAt})
 			if err != nil {
 				return err
 			}
 			more = left
 			after.Counts.Removed.Add(done)
-			after.State = Undoing
+			after.State, after.Error = Undoing, ""
 			if !left {
-				after.State, after.FinishedAt, after.Error = Undone, tx.Now, ""
+				after.State, after.FinishedAt = Undone, tx.Now
 				if err := s.dropFile(ctx, tx, &after); err != nil {
 					return err
 				}
