@@ -12,6 +12,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -527,7 +528,7 @@ func (z *zendeskReader) addComment(t *Ticket, in *zendeskTicket, c *zendeskComme
 	}
 	for i := range c.Attachments {
 		a := &c.Attachments[i]
-		f := desk.ImportedFile{ID: "attachment/" + string(a.ID), Name: a.FileName, ContentType: cmp.Or(a.ContentType, contentTypeOf(a.FileName)), Inline: a.Inline}
+		f := desk.ImportedFile{ID: joinIDs(string(c.ID), string(a.ID)), Name: a.FileName, ContentType: cmp.Or(a.ContentType, contentTypeOf(a.FileName)), Inline: a.Inline}
 		if a.ID == "" {
 			r.Addf(where, "a file of comment %s has no id", c.ID)
 			continue
@@ -574,6 +575,9 @@ func (z *zendeskReader) fetch(ctx context.Context, address string) (io.ReadClose
 		return nil, err
 	}
 	res, err := z.client.Do(req)
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		return nil, wrapped.Err // without the address, which may have a token
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,96 @@
+package importer_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/importer"
+)
+
+// TestRepeatedIDs: an id that is there twice costs neither the import nor another record.
+func TestRepeatedIDs(t *testing.T) {
+	write := func(r *rig, source string, files map[string]string) importer.Run {
+		r.Helper()
+		return r.run(importer.New{OrganizationID: org, Source: source, Path: folderOf(r, files)})
+	}
+	t.Run("deleted thread", func(t *testing.T) {
+		r := newRig(t)
+		const answer = "From bob@rider.example Tue May  7 12:00:00 2024\nFrom: bob@rider.example\nTo: help@acme.example\nSubject: Re: Bill\nDate: Tue, 07 May 2024 12:00:00 +0000\n" +
+			"Message-ID: <b2@rider.example>\nIn-Reply-To: <b1@rider.example>\n\nAnd?\n\n"
+		first := write(r, importer.Mbox, map[string]string{"a.mbox": answer})
+		r.execute("DELETE FROM message_ids")
+		r.execute("DELETE FROM messages")
+		r.execute("DELETE FROM conversations")
+		r.execute("DELETE FROM tickets")
+		second := write(r, importer.Mbox, map[string]string{"a.mbox": "From bob@rider.example Tue May  7 11:00:00 2024\nFrom: bob@rider.example\nTo: help@acme.example\nSubject: Bill\nDate: Tue, 07 May 2024 11:00:00 +0000\n" +
+			"Message-ID: <b1@rider.example>\n\nWhere is it?\n\n" + answer})
+		if c := second.Counts; first.Counts.Messages != 1 || c.Messages != 1 || c.Known != 1 || second.State != importer.Done {
+			t.Errorf("%+v, then %+v", first.Counts, second)
+		}
+	})
+	t.Run("mail without id in two files", func(t *testing.T) {
+		r := newRig(t)
+		const root = "From bob@rider.example Tue May  7 11:00:00 2024\nFrom: bob@rider.example\nTo: help@acme.example\nSubject: Bill\nDate: Tue, 07 May 2024 11:00:00 +0000\nMessage-ID: <b1@rider.example>\n\nWhere is it?\n\n"
+		const noID = "From bob@rider.example Tue May  7 12:00:00 2024\nFrom: bob@rider.example\nTo: help@acme.example\nSubject: Re: Bill\nDate: Tue, 07 May 2024 12:00:00 +0000\nIn-Reply-To: <b1@rider.example>\n\nAnd?\n\n"
+		run := write(r, importer.Mbox, map[string]string{"a.mbox": root + noID, "b.mbox": noID})
+		if c := run.Counts; c.Tickets != 1 || c.Messages != 2 || c.Known != 1 {
+			t.Errorf("%+v", c)
+		}
+	})
+	t.Run("zendesk", func(t *testing.T) {
+		r := newRig(t)
+		ticket := func(id, comment string) string {
+			return `{"id":` + id + `,"subject":"Lock","status":"solved","requester_id":1,"created_at":"2022-05-06T08:00:00Z","comments":[` +
+				`{"id":` + comment + `,"author_id":1,"body":"It stays locked.","created_at":"2022-05-06T08:00:00Z","attachments":[{"id":9,"file_name":"a.txt"}]}]}`
+		}
+		r.imports.SetBatch(1)
+		run := write(r, importer.Zendesk, map[string]string{
+			"tickets.json":           `{"tickets":[` + ticket("1", "7") + "," + ticket("2", "7") + "," + ticket("3", "8") + `],"users":[{"id":1,"name":"Ada","email":"ada@rider.example","role":"end-user"}]}`,
+			"attachments/9/a.txt":    "text",
+			"attachments/unused.txt": "text",
+		})
+		if c := run.Counts; c.Tickets != 2 || c.Messages != 2 || c.Known != 1 || c.Files != 2 {
+			t.Errorf("%+v", run)
+		}
+		if got := r.rows("SELECT size FROM attachments"); !slices.Equal(got, []string{"4", "4"}) {
+			t.Errorf("sizes of files: %q", got)
+		}
+	})
+	t.Run("csv", func(t *testing.T) {
+		r := newRig(t)
+		run := write(r, importer.CSV, map[string]string{"a.csv": "ticket_id,message_id,customer_email,message_at,text\n" +
+			"a/b,c,ada@rider.example,2024-05-01,One\na,b/c,ada@rider.example,2024-05-01,Two\nx,row-2,ada@rider.example,2024-05-01,Three\nx,,ada@rider.example,2024-05-02,Four\n"})
+		if c := run.Counts; c.Tickets != 3 || c.Messages != 4 || c.Known != 0 || c.Problems != 0 {
+			t.Errorf("%+v", run)
+		}
+	})
+}
+
+// TestNoSecrets: the address of a file, which may have a token, is in no row.
+func TestNoSecrets(t *testing.T) {
+	r := newRig(t)
+	r.imports.SetPublic(files{})
+	n := importer.New{OrganizationID: org, Source: importer.Zendesk, Path: folderOf(r, map[string]string{
+		"tickets.json": `{"tickets":[{"id":1,"subject":"Lock","status":"solved","requester_id":1,"created_at":"2022-05-06T08:00:00Z","comments":[` +
+			`{"id":7,"author_id":1,"body":"Text","created_at":"2022-05-06T08:00:00Z","attachments":[{"id":9,"file_name":"a.txt","content_url":"https://files.invalid/a.txt?token=geheim"}]}]}],` +
+			`"users":[{"id":1,"name":"Ada","email":"ada@rider.example","role":"end-user"}]}`,
+	})}
+	run := r.run(n)
+	if run.Counts.MissingFiles != 1 {
+		t.Fatalf("%+v", run)
+	}
+	all := strings.Join(append(r.dump(), r.rows("SELECT problems FROM imports")...), "\n")
+	if !strings.Contains(all, "no such host") || strings.Contains(all, "geheim") {
+		t.Errorf("problems: %+v", run.Problems)
+	}
+}
+
+// TestRecordsHaveNoAddresses: the records of an import have no personal data.
+func TestRecordsHaveNoAddresses(t *testing.T) {
+	r := newRig(t)
+	r.run(imported(importer.Mbox, org))
+	if got := r.rows("SELECT external_id FROM import_records WHERE external_id LIKE '%@%'"); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+}
