@@ -80,6 +80,24 @@ func survivorID(ctx context.Context, q db.Querier, organizationID, id string) (s
 	return survivor, nil
 }
 
+// lockSurvivingCustomer returns the customer that has the records of a merged one, or the customer
+// itself; [db.ErrNoRows] if it was deleted. A merge waits for the transaction.
+func lockSurvivingCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (customerRef, error) {
+	for {
+		survivor, err := survivorID(ctx, tx, organizationID, id)
+		if err != nil {
+			return customerRef{}, err
+		}
+		var k customerRef
+		err = tx.QueryRow(ctx, "SELECT id, name, email, phone FROM customers WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL FOR KEY SHARE", survivor, organizationID).
+			Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
+		if !errors.Is(err, db.ErrNoRows) || survivor == id {
+			return k, err
+		}
+		id = survivor // merged or deleted meanwhile
+	}
+}
+
 // survivorIDs returns ids with the survivors of merged customers instead of these.
 func survivorIDs(ctx context.Context, q db.Querier, organizationID string, ids []string) ([]string, error) {
 	if len(ids) == 0 {

@@ -567,10 +567,7 @@ func (w *importer) findOrCreate(ctx context.Context, key string, p *ImportedPers
 		return customerRef{}, err
 	}
 	if known {
-		var k customerRef
-		err := w.tx.QueryRow(ctx, `SELECT u.id, u.name, u.email, u.phone FROM customers c JOIN customers u ON u.id = coalesce(c.merged_into_id, c.id)
-			WHERE c.id = $1 AND c.organization_id = $2 AND u.deleted_at IS NULL`, id, w.of.OrganizationID).
-			Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
+		k, err := lockSurvivingCustomer(ctx, w.tx, w.of.OrganizationID, id)
 		if err == nil {
 			return k, nil
 		}

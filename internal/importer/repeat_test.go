@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/importer"
 )
 
@@ -92,5 +94,33 @@ func TestRecordsHaveNoAddresses(t *testing.T) {
 	r.run(imported(importer.Mbox, org))
 	if got := r.rows("SELECT external_id FROM import_records WHERE external_id LIKE '%@%'"); len(got) > 0 {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestMergedTwice: a person at the source whose customer was merged, and the survivor too, is the last
+// survivor.
+func TestMergedTwice(t *testing.T) {
+	r := newRig(t)
+	ticket := func(id string) importer.New {
+		return importer.New{OrganizationID: org, Source: importer.Zendesk, Path: folderOf(r, map[string]string{
+			"tickets.json": `{"tickets":[{"id":` + id + `,"subject":"Lock","status":"solved","requester_id":1,"created_at":"2022-05-06T08:00:00Z","comments":[` +
+				`{"id":` + id + `,"author_id":1,"body":"Text","created_at":"2022-05-06T08:00:00Z"}]}],"users":[{"id":1,"name":"Ada","role":"end-user"}]}`,
+		})}
+	}
+	r.run(ticket("1"))
+	last := r.rows("SELECT id FROM customers")[0]
+	for _, address := range []string{"b@rider.example", "c@rider.example"} {
+		next := r.receive(&channel.Mail{MessageID: address}, channel.Party{Email: address}, "Live", "Text").CustomerID
+		if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := r.desk.MergeCustomersTx(t.Context(), tx, org, last, next)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		last = next
+	}
+	run := r.run(ticket("2"))
+	if got := r.rows("SELECT DISTINCT customer_id FROM tickets"); !slices.Equal(got, []string{last}) || run.Counts.Customers != 0 {
+		t.Errorf("customers %q, want %q; %+v", got, last, run.Counts)
 	}
 }
