@@ -8,6 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/importer"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // TestRepeatedIDs: an id that is there twice costs neither the import nor another record.
@@ -122,5 +123,64 @@ func TestMergedTwice(t *testing.T) {
 	run := r.run(ticket("2"))
 	if got := r.rows("SELECT DISTINCT customer_id FROM tickets"); !slices.Equal(got, []string{last}) || run.Counts.Customers != 0 {
 		t.Errorf("customers %q, want %q; %+v", got, last, run.Counts)
+	}
+}
+
+// TestErasure: the erasure of a customer leaves nothing of it in the records and reports of imports.
+func TestErasure(t *testing.T) {
+	r := newRig(t)
+	r.run(imported(importer.Mbox, org))
+	ada := r.rows("SELECT id FROM customers WHERE email = 'ada@rider.example'")[0]
+	r.execute(`UPDATE imports SET error = 'ticket zendesk-1: ada@rider.example is wrong', problems = '[{"where":"line 3","reason":"the author Ada Rider is unknown"},
+		{"where":"file lock.png","reason":"of ticket The lock does not open: it is missing"},{"where":"line 9","reason":"ticket_id is missing"}]'`)
+	if err := r.desk.Redact(t.Context(), org, ada); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.rows("SELECT error, problems FROM imports"); !slices.Equal(got, []string{`(redacted) | [{"where":"line 9","reason":"ticket_id is missing"}]`}) {
+		t.Errorf("imports %q", got)
+	}
+	if got := r.rows("SELECT external_id FROM import_records WHERE record_id = $1", ada); len(got) > 0 {
+		t.Errorf("records %q", got)
+	}
+	before := r.rows("SELECT id, body FROM messages ORDER BY id")
+	r.run(imported(importer.Mbox, org))
+	if after := r.rows("SELECT id, body FROM messages ORDER BY id"); !slices.Equal(before, after) {
+		t.Errorf("a further run brought messages back: %q", difference(before, after))
+	}
+}
+
+// TestOldUploads: the upload of a dry run waits a week, then its content is deleted.
+func TestOldUploads(t *testing.T) {
+	r := newRig(t)
+	run, err := r.imports.Upload(t.Context(), importer.New{OrganizationID: org, Source: importer.CSV, Dry: true}, []byte("ticket_id,message_at\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := r.rows("SELECT file_key FROM imports")[0]
+	stored := func() bool {
+		t.Helper()
+		if err := r.imports.PurgeUploads(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.imports.Get(t.Context(), r.db, org, run.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Uploaded()
+	}
+	age := func(days int) {
+		r.execute("UPDATE imports SET state = 'done', updated_at = $1", r.db.Now().AddDate(0, 0, -days).UnixMicro())
+	}
+	if age(6); !stored() {
+		t.Error("deleted after six days")
+	}
+	if age(8); stored() {
+		t.Error("there after eight days")
+	}
+	if jobs := r.rows("SELECT payload FROM jobs WHERE kind = 'desk.forget'"); len(jobs) != 1 || !strings.Contains(jobs[0], key) {
+		t.Errorf("jobs %q do not delete %s", jobs, key)
+	}
+	if _, err := r.imports.Start(t.Context(), org, run.ID, graceID); problem.Of(err) != problem.Conflict {
+		t.Errorf("started without a file: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -117,6 +118,36 @@ func (s *Service) dropFile(ctx context.Context, tx *db.Tx, r *Run) error {
 	key := r.fileKey
 	r.fileKey = ""
 	return s.desk.DeleteUnusedFilesTx(ctx, tx, key)
+}
+
+// uploadRetention is how long the source of a run that is over waits to be started, or continued.
+const uploadRetention = 7 * 24 * time.Hour
+
+// PurgeUploads deletes the uploaded sources of runs that ended 7 days ago, dry ones too.
+func (s *Service) PurgeUploads(ctx context.Context) error {
+	before := s.db.Now().Add(-uploadRetention)
+	for {
+		n := 0
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			var ids, keys []string
+			list, err := db.All(ctx, tx, scanRun, "SELECT "+runColumns+` FROM imports WHERE file_key IS NOT NULL AND state IN ('done', 'failed', 'undone')
+				AND updated_at < $1 ORDER BY id LIMIT 100 FOR UPDATE`, before.UnixMicro())
+			if err != nil {
+				return fmt.Errorf("find old uploads: %w", err)
+			}
+			for i := range list {
+				ids, keys = append(ids, list[i].ID), append(keys, list[i].fileKey)
+			}
+			n = len(ids)
+			if err := tx.Queue(ctx, "UPDATE imports SET file_key = NULL WHERE id = ANY($1)", ids); err != nil {
+				return fmt.Errorf("delete old uploads: %w", err)
+			}
+			return s.desk.DeleteUnusedFilesTx(ctx, tx, keys...)
+		})
+		if err != nil || n == 0 {
+			return err
+		}
+	}
 }
 
 // runJob runs the import of a job, or undoes it. What was interrupted goes on where it was.
