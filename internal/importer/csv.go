@@ -81,7 +81,8 @@ func (c *csvReader) Index(ctx context.Context, r *Report) (string, int, error) {
 		return "", 0, fmt.Errorf("read %s: %w", c.names[0], err)
 	}
 	c.comma = separator(head)
-	rows := c.rows(in)
+	start := int64(0)
+	rows := c.rows(&bounded{in: in, max: maxRow + 64<<10, from: func() int64 { return start }})
 	header, err := rows.Read()
 	if err != nil {
 		return "", 0, fmt.Errorf("%s: there is no header", c.names[0])
@@ -91,9 +92,16 @@ func (c *csvReader) Index(ctx context.Context, r *Report) (string, int, error) {
 	}
 	byID := make(map[string]int)
 	for {
-		start := rows.InputOffset()
+		start = rows.InputOffset()
 		record, err := rows.Read()
 		if errors.Is(err, io.EOF) {
+			break
+		}
+		if errors.Is(err, errRecord) {
+			r.Addf(fmt.Sprintf("byte %d", start+skipped), "the row is larger than %d MB, or a quote is not closed; the rest of the file is unreadable", maxRow>>20)
+			if _, err := io.Copy(io.Discard, in); err != nil { // the digest covers all bytes
+				return "", 0, fmt.Errorf("read %s: %w", c.names[0], err)
+			}
 			break
 		}
 		if wrong, ok := errors.AsType[*csv.ParseError](err); ok {

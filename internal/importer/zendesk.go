@@ -164,7 +164,9 @@ func (z *zendeskReader) Index(ctx context.Context, r *Report) (string, int, erro
 func (z *zendeskReader) indexFile(ctx context.Context, file int, r *Report) error {
 	in := bufio.NewReaderSize(z.reader(ctx, file, r), 64<<10)
 	name := z.names[file]
-	dec := json.NewDecoder(in)
+	limited := &bounded{in: in, max: maxRecord}
+	dec := json.NewDecoder(limited)
+	limited.from = dec.InputOffset
 	x := &zendeskIndex{z: z, file: file, name: name, dec: dec, report: r, ticket: ticketOfFile(name)}
 	var err error
 	if ending := strings.ToLower(filepath.Ext(name)); ending == ".jsonl" || ending == ".ndjson" {
