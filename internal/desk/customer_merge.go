@@ -149,6 +149,9 @@ type CustomerMerge struct {
 // PreviewCustomerMerge returns what [Service.MergeCustomersTx] would do. Errors: those of
 // MergeCustomersTx.
 func (s *Service) PreviewCustomerMerge(ctx context.Context, q db.Querier, organizationID, id, into string) (CustomerMerge, error) {
+	if err := s.CheckUpgraded(ctx, q); err != nil {
+		return CustomerMerge{}, err
+	}
 	list, err := db.All(ctx, q, scanMergeRecord, selectMergeRecord+`WHERE id = ANY($1) AND organization_id = $2
 		AND (deleted_at IS NULL OR merged_into_id IS NOT NULL)`, []string{id, into}, organizationID)
 	if err != nil {
@@ -242,8 +245,11 @@ func (to *mergeRecord) fillFrom(from *mergeRecord) {
 // ticket.updated of each ticket.
 //
 // Errors: NotFound; Invalid with code not_found at into; Conflict invalid_transition for a customer and
-// itself, if either is merged already, and for more than 1,000 tickets.
+// itself, if either is merged already, and for more than 1,000 tickets; that of [Service.CheckUpgraded].
 func (s *Service) MergeCustomersTx(ctx context.Context, tx *db.Tx, organizationID, id, into string) (Customer, error) {
+	if err := s.CheckUpgraded(ctx, tx); err != nil {
+		return Customer{}, err
+	}
 	found, err := lockMergeRecords(ctx, tx, organizationID, []string{id, into})
 	if err != nil {
 		return Customer{}, err

@@ -33,7 +33,8 @@ type job struct {
 	Undo   bool   `json:"undo,omitempty"`
 }
 
-// Upload stores a source and enqueues its run. Errors: Invalid, also for an empty or too large file.
+// Upload stores a source and enqueues its run. Errors: Invalid, also for an empty or too large file;
+// that of [desk.Service.CheckUpgraded].
 func (s *Service) Upload(ctx context.Context, n New, data []byte) (Run, error) {
 	if err := problem.Check(&n); err != nil {
 		return Run{}, err
@@ -46,6 +47,9 @@ func (s *Service) Upload(ctx context.Context, n New, data []byte) (Run, error) {
 		v.AddCode("too_long", "file", "must be at most %d MB; the command imports larger ones", MaxUpload>>20)
 	}
 	if err := v.Err(); err != nil {
+		return Run{}, err
+	}
+	if err := s.desk.CheckUpgraded(ctx, s.db); err != nil {
 		return Run{}, err
 	}
 	ref, err := s.blob.Put(ctx, bytes.NewReader(data))
