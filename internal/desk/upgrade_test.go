@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -19,10 +20,12 @@ func (f *fixture) execute(statement string, args ...any) {
 	}
 }
 
-// TestUpgraded: customers are merged once older programs have been refused for a while.
+// TestUpgraded: customers are merged, and macros get files, once older programs have been refused for a
+// while.
 func TestUpgraded(t *testing.T) {
 	f := newFixture(t)
 	ana, num := f.two()
+	m := f.macro(desk.Macro{Name: "Manual", Text: "See the file."})
 	f.execute("DELETE FROM schema_floor_raised")
 	f.execute("UPDATE schema_floor SET version = 68")
 	refused := func(when string) {
@@ -33,6 +36,9 @@ func TestUpgraded(t *testing.T) {
 		if _, err := f.desk.PreviewCustomerMerge(t.Context(), f.db, orgA, ana.CustomerID, num.CustomerID); problem.Of(err) != problem.Conflict {
 			t.Errorf("%s: preview: %v", when, err)
 		}
+		if _, err := f.addFiles(m, attached(10)...); problem.Of(err) != problem.Conflict {
+			t.Errorf("%s: file: %v", when, err)
+		}
 	}
 	refused("beside older programs")
 	if err := f.db.FinishUpgrade(t.Context(), db.Helpdesk); err != nil {
@@ -42,6 +48,9 @@ func TestUpgraded(t *testing.T) {
 	f.execute("UPDATE schema_floor_raised SET at = at - $1", time.Minute.Microseconds())
 	if _, err := f.mergeCustomers(orgA, ana.CustomerID, num.CustomerID); err != nil {
 		t.Errorf("a minute later: %v", err)
+	}
+	if _, err := f.addFiles(m, attached(10)...); err != nil {
+		t.Errorf("a minute later: file: %v", err)
 	}
 }
 

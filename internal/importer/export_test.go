@@ -15,8 +15,8 @@ func (s *Service) SetBatch(n int) { s.batch = n }
 // SetPublic sets the transport that fetches files.
 func (s *Service) SetPublic(t http.RoundTripper) { s.public = t }
 
-// Discard ends the job of an undo for good.
-func (s *Service) Discard(ctx context.Context, tx *db.Tx, id string, reason error) error {
+// DiscardTx ends the job of an undo for good.
+func (s *Service) DiscardTx(ctx context.Context, tx *db.Tx, id string, reason error) error {
 	payload, err := json.Marshal(job{ID: id, Undo: true})
 	if err != nil {
 		return err

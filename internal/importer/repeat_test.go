@@ -149,6 +149,21 @@ func TestErasure(t *testing.T) {
 	}
 }
 
+// TestUploadBesideOlderPrograms: an upload is refused while a program may be running that would delete
+// its content.
+func TestUploadBesideOlderPrograms(t *testing.T) {
+	r := newRig(t)
+	r.execute("UPDATE schema_floor SET version = 73")
+	n := importer.New{OrganizationID: org, Source: importer.CSV, Dry: true}
+	if _, err := r.imports.Upload(t.Context(), n, []byte("ticket_id,message_at\n")); problem.Of(err) != problem.Conflict || len(r.rows("SELECT id FROM imports")) > 0 {
+		t.Errorf("got %v", err)
+	}
+	r.execute("UPDATE schema_floor SET version = 74")
+	if _, err := r.imports.Upload(t.Context(), n, []byte("ticket_id,message_at\n")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestOldUploads: the upload of a dry run waits a week, then its content is deleted.
 func TestOldUploads(t *testing.T) {
 	r := newRig(t)

@@ -84,7 +84,7 @@ func TestUndoResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-		return r.imports.Discard(t.Context(), tx, run.ID, errors.New("the database is damaged"))
+		return r.imports.DiscardTx(t.Context(), tx, run.ID, errors.New("the database is damaged"))
 	}); err != nil {
 		t.Fatal(err)
 	}
