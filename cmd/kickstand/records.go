@@ -671,18 +671,20 @@ func (c *channelProveCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-type migrateCmd struct{}
+type migrateCmd struct {
+	Finish bool `help:"Refuse older versions from now on. Run it when all servers run this version."`
+}
 
 func (*migrateCmd) Help() string {
 	return "The server migrates at start; this command does so beforehand, under the same lock."
 }
 
-func (*migrateCmd) Run(ctx context.Context, e *env) error {
+func (c *migrateCmd) Run(ctx context.Context, e *env) error {
 	set, err := e.settings()
 	if err != nil {
 		return err
 	}
-	applied, err := app.Migrate(ctx, set, e.logger())
+	applied, err := app.Migrate(ctx, set, c.Finish, e.logger())
 	if err != nil {
 		return err
 	}

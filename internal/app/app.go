@@ -325,11 +325,15 @@ type Migrated struct {
 	db.Applied
 }
 
-// Migrate migrates the databases to the latest schema and returns the applied migrations.
-func Migrate(ctx context.Context, c Config, log *slog.Logger) ([]Migrated, error) {
+// Migrate migrates the databases to the latest schema and returns the applied migrations. finish also
+// fences older versions of the program off the helpdesk's.
+func Migrate(ctx context.Context, c Config, finish bool, log *slog.Logger) ([]Migrated, error) {
 	opened, applied, err := openDatabases(ctx, c, log)
 	if err != nil {
 		return nil, err
+	}
+	if finish {
+		err = opened[0].FinishUpgrade(ctx, db.Helpdesk)
 	}
 	for _, d := range opened {
 		err = errors.Join(err, d.Close())

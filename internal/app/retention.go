@@ -145,6 +145,8 @@ func (a *App) maintain(ctx context.Context, now time.Time) error {
 			}
 			return a.Requests.Purge(ctx, before)
 		}},
+		{"indexing customers", func() error { return a.Desk.ReconcileCustomers(ctx) }},
+		{"deleting old uploads", func() error { return a.Imports.PurgeUploads(ctx) }},
 		{"deleting old events", func() error { return a.purgeEvents(ctx, now) }}, // after the deliveries that refer to them
 	} {
 		if err := work.do(); err != nil {

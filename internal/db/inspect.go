@@ -57,6 +57,17 @@ func (d *DB) Inspect(ctx context.Context) (Inspection, error) {
 	return i, nil
 }
 
+// Excludes reports whether no program without the migration version can be running on the migrated
+// database: its floor is above them, and has been for [FencePause].
+func (d *DB) Excludes(ctx context.Context, q Querier, version int64) (bool, error) {
+	var floor int64
+	var raised time.Time
+	if err := q.QueryRow(ctx, "SELECT coalesce((SELECT max(version) FROM schema_floor), 0), (SELECT max(at) FROM schema_floor_raised)").Scan(&floor, IntoTime(&raised)); err != nil {
+		return false, fmt.Errorf("read the oldest version that may run: %w", err)
+	}
+	return floor >= version && !raised.IsZero() && d.Now().Sub(raised) >= FencePause, nil
+}
+
 // Newest returns the version of the schema's last migration.
 func (s Schema) Newest() (int64, error) {
 	list, err := s.load()

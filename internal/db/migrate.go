@@ -195,12 +195,7 @@ func (tx *Tx) migrateNext(ctx context.Context, list []migration, announced int64
 		next, raised = list[len(list)-1].Version, 0
 	}
 	if next > floor {
-		if _, err := tx.Exec(ctx, `INSERT INTO schema_floor (id, version) VALUES (1, $1)
-			ON CONFLICT (id) DO UPDATE SET version = excluded.version`, next); err != nil {
-			return step, err
-		}
-		if _, err := tx.Exec(ctx, `INSERT INTO schema_floor_raised (id, at) VALUES (1, $1)
-			ON CONFLICT (id) DO UPDATE SET at = excluded.at`, raised); err != nil {
+		if err := tx.raiseFloor(ctx, next, raised); err != nil {
 			return step, err
 		}
 	}
@@ -218,6 +213,35 @@ func (tx *Tx) migrateNext(ctx context.Context, list []migration, announced int64
 	_, err = tx.Exec(ctx, "INSERT INTO schema_migrations (version, name, applied_at) VALUES ($1, $2, $3)",
 		m.Version, m.Name, tx.Now.UnixMicro())
 	return migrationStep{ran: m}, err
+}
+
+func (tx *Tx) raiseFloor(ctx context.Context, version, at int64) error {
+	if _, err := tx.Exec(ctx, `INSERT INTO schema_floor (id, version) VALUES (1, $1)
+		ON CONFLICT (id) DO UPDATE SET version = excluded.version`, version); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO schema_floor_raised (id, at) VALUES (1, $1)
+		ON CONFLICT (id) DO UPDATE SET at = excluded.at`, at)
+	return err
+}
+
+// FinishUpgrade fences off all programs that do not know the newest migration of a migrated database:
+// those that run end within [FencePause], and others do not start.
+func (d *DB) FinishUpgrade(ctx context.Context, s Schema) error {
+	newest, err := s.Newest()
+	if err != nil {
+		return err
+	}
+	return d.Write(ctx, func(tx *Tx) error {
+		if err := tx.Lock(ctx, "migrate"); err != nil {
+			return err
+		}
+		var floor int64
+		if err := tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM schema_floor").Scan(&floor); err != nil || floor >= newest {
+			return err
+		}
+		return tx.raiseFloor(ctx, newest, tx.Now.UnixMicro())
+	})
 }
 
 // createNamespace creates the schema of PostgreSQL that has the tables.

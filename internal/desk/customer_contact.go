@@ -240,15 +240,18 @@ func findCustomer(ctx context.Context, q db.Querier, value, scope string) (custo
 func loadCustomer(ctx context.Context, q db.Querier, id string) (customerRef, error) {
 	for {
 		var k customerRef
-		var into string
-		if err := q.QueryRow(ctx, "SELECT id, name, email, phone, merged_into_id FROM customers WHERE id = $1", id).
-			Scan(&k.ID, &k.Name, &k.Email, &k.Phone, db.IntoText(&into)); err != nil {
+		var organizationID, into string
+		err := q.QueryRow(ctx, "SELECT id, name, email, phone, organization_id, merged_into_id FROM customers WHERE id = $1", id).
+			Scan(&k.ID, &k.Name, &k.Email, &k.Phone, &organizationID, db.IntoText(&into))
+		if err != nil {
 			return customerRef{}, fmt.Errorf("load customer: %w", err)
 		}
 		if into == "" {
 			return k, nil
 		}
-		id = into
+		if id, err = survivorID(ctx, q, organizationID, id); err != nil {
+			return customerRef{}, err
+		}
 	}
 }
 

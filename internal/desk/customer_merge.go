@@ -80,6 +80,24 @@ func survivorID(ctx context.Context, q db.Querier, organizationID, id string) (s
 	return survivor, nil
 }
 
+// lockSurvivingCustomer returns the customer that has the records of a merged one, or the customer
+// itself; [db.ErrNoRows] if it was deleted. A merge waits for the transaction.
+func lockSurvivingCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (customerRef, error) {
+	for {
+		survivor, err := survivorID(ctx, tx, organizationID, id)
+		if err != nil {
+			return customerRef{}, err
+		}
+		var k customerRef
+		err = tx.QueryRow(ctx, "SELECT id, name, email, phone FROM customers WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL FOR KEY SHARE", survivor, organizationID).
+			Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
+		if !errors.Is(err, db.ErrNoRows) || survivor == id {
+			return k, err
+		}
+		id = survivor // merged or deleted meanwhile
+	}
+}
+
 // survivorIDs returns ids with the survivors of merged customers instead of these.
 func survivorIDs(ctx context.Context, q db.Querier, organizationID string, ids []string) ([]string, error) {
 	if len(ids) == 0 {
@@ -131,6 +149,9 @@ type CustomerMerge struct {
 // PreviewCustomerMerge returns what [Service.MergeCustomersTx] would do. Errors: those of
 // MergeCustomersTx.
 func (s *Service) PreviewCustomerMerge(ctx context.Context, q db.Querier, organizationID, id, into string) (CustomerMerge, error) {
+	if err := s.CheckUpgraded(ctx, q); err != nil {
+		return CustomerMerge{}, err
+	}
 	list, err := db.All(ctx, q, scanMergeRecord, selectMergeRecord+`WHERE id = ANY($1) AND organization_id = $2
 		AND (deleted_at IS NULL OR merged_into_id IS NOT NULL)`, []string{id, into}, organizationID)
 	if err != nil {
@@ -224,8 +245,11 @@ func (to *mergeRecord) fillFrom(from *mergeRecord) {
 // ticket.updated of each ticket.
 //
 // Errors: NotFound; Invalid with code not_found at into; Conflict invalid_transition for a customer and
-// itself, if either is merged already, and for more than 1,000 tickets.
+// itself, if either is merged already, and for more than 1,000 tickets; that of [Service.CheckUpgraded].
 func (s *Service) MergeCustomersTx(ctx context.Context, tx *db.Tx, organizationID, id, into string) (Customer, error) {
+	if err := s.CheckUpgraded(ctx, tx); err != nil {
+		return Customer{}, err
+	}
 	found, err := lockMergeRecords(ctx, tx, organizationID, []string{id, into})
 	if err != nil {
 		return Customer{}, err

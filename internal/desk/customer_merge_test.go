@@ -322,3 +322,32 @@ func TestMatchAfterMergeOfCustomers(t *testing.T) {
 		t.Errorf("got %+v, %v", ticket.Customer, err)
 	}
 }
+
+// TestExternalIDOfMerged: the external id of a merged customer leads to the survivor, which has its own.
+func TestExternalIDOfMerged(t *testing.T) {
+	f := newFixture(t)
+	ana, num := f.two()
+	chat := f.intake(said("", userID, "chat"))
+	for id, externalID := range map[string]string{ana.CustomerID: "A1", num.CustomerID: "A2", chat.CustomerID: "A3"} {
+		if _, err := f.updateCustomer(orgA, id, desk.CustomerUpdate{ExternalID: &externalID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.mustMergeCustomers(ana.CustomerID, num.CustomerID)
+	f.mustMergeCustomers(num.CustomerID, chat.CustomerID)
+	for _, ids := range [][]string{{"A1"}, {"A2"}, {"A3"}, {"A1", "A2", "A3"}} {
+		list, _, err := f.desk.FindCustomers(t.Context(), f.db, orgA, desk.CustomerQuery{ExternalID: ids})
+		if err != nil || len(list) != 1 || list[0].ID != chat.CustomerID {
+			t.Errorf("%v: %d customers, %v", ids, len(list), err)
+		}
+	}
+	for org, id := range map[string]string{orgA: "A4", orgB: "A1"} {
+		if list, _, err := f.desk.FindCustomers(t.Context(), f.db, org, desk.CustomerQuery{ExternalID: []string{id}}); err != nil || len(list) != 0 {
+			t.Errorf("%s: %d customers, %v", id, len(list), err)
+		}
+	}
+	f.mustUnmergeCustomer(ana.CustomerID)
+	if list, _, err := f.desk.FindCustomers(t.Context(), f.db, orgA, desk.CustomerQuery{ExternalID: []string{"A1"}}); err != nil || len(list) != 1 || list[0].ID != ana.CustomerID {
+		t.Errorf("after the merge was undone: %v, %v", list, err)
+	}
+}

@@ -17,9 +17,9 @@ import (
 type CustomerQuery struct {
 	Email      []string // any of the customer's, compared without case
 	Phone      []string // any of the customer's, E.164
-	ExternalID []string
-	Name       string // prefix of the name; ASCII letters compare without case
-	Text       string // such a prefix, or words as of [Service.CustomersByWords], of up to 500 customers
+	ExternalID []string // the customer's, or that of one merged into it
+	Name       string   // prefix of the name; ASCII letters compare without case
+	Text       string   // such a prefix, or words as of [Service.CustomersByWords], of up to 500 customers
 	CreatedAt  period.Range
 	UpdatedAt  period.Range
 	Sort       keyset.Sort // by created_at, updated_at or name
@@ -74,8 +74,9 @@ func asciiLower(s string) string {
 }
 
 // conditions returns the filters as functions that write SQL. few reports that the
-// first one is selective. ids are the customers that the text finds.
-func (q *CustomerQuery) conditions(ids []string) (list []func(st *keyset.Statement) string, few bool) {
+// first one is selective. ids are the customers that the text finds, external those with one of
+// the external ids.
+func (q *CustomerQuery) conditions(ids, external []string) (list []func(st *keyset.Statement) string, few bool) {
 	points := func(of []string, key func(string) string, kind string) {
 		var keys []string
 		for _, v := range of {
@@ -88,7 +89,7 @@ func (q *CustomerQuery) conditions(ids []string) (list []func(st *keyset.Stateme
 	}
 	if len(q.ExternalID) > 0 {
 		list, few = append(list, func(st *keyset.Statement) string {
-			return fmt.Sprintf("external_id = ANY(%s)", st.Arg(q.ExternalID))
+			return fmt.Sprintf("id = ANY(%s)", st.Arg(external))
 		}), true
 	}
 	if len(q.Email) > 0 {
@@ -141,7 +142,11 @@ func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationI
 			return nil, nil, err
 		}
 	}
-	f.conditions, f.selective = query.conditions(append([]string{}, ids...))
+	external, err := customersByExternalID(ctx, q, organizationID, query.ExternalID)
+	if err != nil {
+		return nil, nil, err
+	}
+	f.conditions, f.selective = query.conditions(append([]string{}, ids...), append([]string{}, external...))
 	for i, c := range f.conditions {
 		if f.selective {
 			break
@@ -178,6 +183,19 @@ func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationI
 		customers[i] = rows[i].Customer
 	}
 	return customers, next, nil
+}
+
+// customersByExternalID returns the customers with one of the external ids; for a merged one, which may
+// have one still, the survivor.
+func customersByExternalID(ctx context.Context, q db.Querier, organizationID string, externalIDs []string) ([]string, error) {
+	if len(externalIDs) == 0 {
+		return nil, nil
+	}
+	ids, err := db.All(ctx, q, scanText, "SELECT id FROM customers WHERE organization_id = $1 AND external_id = ANY($2) ORDER BY id", organizationID, externalIDs)
+	if err != nil {
+		return nil, fmt.Errorf("find customers by external id: %w", err)
+	}
+	return survivorIDs(ctx, q, organizationID, ids)
 }
 
 // cursorAfter returns the cursor after c.

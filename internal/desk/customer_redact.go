@@ -222,6 +222,9 @@ func (s *Service) Redact(ctx context.Context, organizationID, customerID string)
 // redactOnce redacts a customer and returns their id: another one if they were merged meanwhile.
 func (s *Service) redactOnce(ctx context.Context, organizationID, customerID string) (string, error) {
 	for {
+		if err := s.redactImports(ctx, organizationID, customerID); err != nil { // by subjects, which go below
+			return "", fmt.Errorf("redact imports: %w", err)
+		}
 		ids, err := ticketsInvolving(ctx, s.db, customerID)
 		if err != nil {
 			return "", err

@@ -209,3 +209,53 @@ func (x *indexer) customer(organizationID, customerID string) error {
 	}
 	return x.insertWords(doc, strings.Join(all, " "))
 }
+
+// reconciledAtOnce bounds the customers that one transaction of [Service.ReconcileCustomers] compares.
+const reconciledAtOnce = 1000
+
+// ReconcileCustomers enqueues living customers without a document, and documents of deleted ones. A
+// previous version of the program, which knows no such documents, may have taken their rows of the
+// indexer. It reads customers in steps and writes only differences.
+func (s *Service) ReconcileCustomers(ctx context.Context) error {
+	type difference struct {
+		id, organizationID string
+		is                 bool
+	}
+	for _, statement := range []string{
+		`SELECT c.id, c.organization_id, c.deleted_at IS NULL AND NOT EXISTS (SELECT 1 FROM customer_docs d WHERE d.customer_id = c.id)
+			FROM customers c WHERE c.id > $1 ORDER BY c.id LIMIT $2`,
+		`SELECT d.customer_id, coalesce(c.organization_id, ''), coalesce(c.deleted_at IS NOT NULL, TRUE)
+			FROM customer_docs d LEFT JOIN customers c ON c.id = d.customer_id WHERE d.customer_id > $1 ORDER BY d.customer_id LIMIT $2`,
+	} {
+		for after := ""; ; {
+			list, err := db.All(ctx, s.db, func(row db.Row) (d difference, err error) {
+				err = row.Scan(&d.id, &d.organizationID, &d.is)
+				return d, err
+			}, statement, after, reconciledAtOnce)
+			if err != nil {
+				return fmt.Errorf("compare customers with the index: %w", err)
+			}
+			if len(list) == 0 {
+				break
+			}
+			after = list[len(list)-1].id
+			list = slices.DeleteFunc(list, func(d difference) bool { return !d.is })
+			if len(list) == 0 {
+				continue
+			}
+			if err := s.db.Write(ctx, func(tx *db.Tx) error {
+				for _, d := range list {
+					if err := tx.Queue(ctx, "INSERT INTO facts_pending (id, organization_id, customer_id, last) VALUES ($1, $2, $1, $3) ON CONFLICT DO NOTHING",
+						d.id, d.organizationID, customerAlone); err != nil {
+						return fmt.Errorf("enqueue customers for indexing: %w", err)
+					}
+				}
+				s.wakeIndexer(tx)
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

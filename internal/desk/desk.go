@@ -135,6 +135,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
@@ -144,6 +145,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
@@ -255,6 +257,29 @@ type Service struct {
 	log         *slog.Logger
 	sanitizer   *safehtml.Sanitizer
 	indexNeeded chan struct{} // capacity 1: wakes the indexer
+	upgraded    atomic.Bool   // whether programs before upgradedSince are known to be excluded
+}
+
+// upgradedSince is the migration that programs must know beside merged customers, files of macros and
+// uploaded imports: older ones would erase a survivor without those merged into it, and delete content
+// that only such a file or upload uses.
+const upgradedSince = 74
+
+// CheckUpgraded returns a Conflict while a program that does not know merges of customers, files of
+// macros and uploads of imports may be running on the database.
+func (s *Service) CheckUpgraded(ctx context.Context, q db.Querier) error {
+	if s.upgraded.Load() {
+		return nil
+	}
+	yes, err := s.db.Excludes(ctx, q, upgradedSince)
+	if err != nil {
+		return err
+	}
+	if !yes {
+		return problem.New(problem.Conflict, "available when all servers run the new version and the operator has run `kickstand migrate --finish`")
+	}
+	s.upgraded.Store(true)
+	return nil
 }
 
 // Open returns the service and registers its workers with the queue.

@@ -3,6 +3,8 @@ package desk
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,6 +24,8 @@ type Import struct {
 	ID             string
 	OrganizationID string
 	Source         string // the kind of helpdesk, within which ids of records are unique
+	// EndedAt is when the import wrote its last record; only for [Service.UndoImportTx].
+	EndedAt time.Time
 }
 
 // ImportedPerson is a person at the source. The id may be empty: then the address identifies them.
@@ -166,10 +170,17 @@ func (s *Service) ImportTicketTx(ctx context.Context, tx *db.Tx, of Import, t Im
 	return w.done, w.create(ctx, &t)
 }
 
+// recordKey returns the stored form of an id at a source. Ids may be mail addresses and Message-IDs,
+// which must not outlive the erasure of a person.
+func recordKey(organizationID, externalID string) string {
+	sum := sha256.Sum256([]byte(organizationID + "\x00" + externalID))
+	return hex.EncodeToString(sum[:])
+}
+
 // record returns our id of a record of the source.
 func (w *importer) record(ctx context.Context, kind, externalID string) (id string, known bool, err error) {
 	err = w.tx.QueryRow(ctx, "SELECT record_id FROM import_records WHERE organization_id = $1 AND source = $2 AND kind = $3 AND external_id = $4",
-		w.of.OrganizationID, w.of.Source, kind, boundedKey(externalID)).Scan(&id)
+		w.of.OrganizationID, w.of.Source, kind, recordKey(w.of.OrganizationID, externalID)).Scan(&id)
 	if errors.Is(err, db.ErrNoRows) {
 		return "", false, nil
 	}
@@ -179,10 +190,11 @@ func (w *importer) record(ctx context.Context, kind, externalID string) (id stri
 	return id, true, nil
 }
 
-// insertRecord records that the import wrote a record.
+// insertRecord records that the import wrote a record, unless an import wrote one with the id before.
 func (w *importer) insertRecord(ctx context.Context, kind, externalID, id string, incomplete bool) error {
 	if err := w.tx.Queue(ctx, `INSERT INTO import_records (organization_id, source, kind, external_id, import_id, record_id, incomplete)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)`, w.of.OrganizationID, w.of.Source, kind, boundedKey(externalID), w.of.ID, id, incomplete); err != nil {
+		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`,
+		w.of.OrganizationID, w.of.Source, kind, recordKey(w.of.OrganizationID, externalID), w.of.ID, id, incomplete); err != nil {
 		return fmt.Errorf("write imported record: %w", err)
 	}
 	return nil
@@ -234,8 +246,35 @@ func (w *importer) joined(ctx context.Context, t *ImportedTicket) (threadRef, er
 	return threadRef{}, nil
 }
 
-// create writes a new ticket.
+// unknown returns the messages that no import has written, each once, and counts the others.
+func (w *importer) unknown(ctx context.Context, list []ImportedMessage) (fresh []ImportedMessage, err error) {
+	seen := make(map[string]bool, len(list))
+	for i := range list {
+		m := &list[i]
+		_, known, err := w.record(ctx, importedMessage, m.ID)
+		if err != nil {
+			return nil, err
+		}
+		if !known && !seen[m.ID] {
+			seen[m.ID] = true
+			fresh = append(fresh, *m)
+			continue
+		}
+		w.done.Known++
+		if err := w.completeFiles(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	return fresh, nil
+}
+
+// create writes a new ticket, unless all its messages were imported with others.
 func (w *importer) create(ctx context.Context, in *ImportedTicket) error {
+	fresh, err := w.unknown(ctx, in.Messages)
+	if err != nil || len(fresh) == 0 && len(in.Messages) > 0 {
+		return err
+	}
+	in.Messages = fresh
 	slices.SortStableFunc(in.Messages, func(a, b ImportedMessage) int { return a.At.Compare(b.At) })
 	k, err := w.customers(ctx, in)
 	if err != nil {
@@ -528,10 +567,7 @@ func (w *importer) findOrCreate(ctx context.Context, key string, p *ImportedPers
 		return customerRef{}, err
 	}
 	if known {
-		var k customerRef
-		err := w.tx.QueryRow(ctx, `SELECT u.id, u.name, u.email, u.phone FROM customers c JOIN customers u ON u.id = coalesce(c.merged_into_id, c.id)
-			WHERE c.id = $1 AND c.organization_id = $2 AND u.deleted_at IS NULL`, id, w.of.OrganizationID).
-			Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
+		k, err := lockSurvivingCustomer(ctx, w.tx, w.of.OrganizationID, id)
 		if err == nil {
 			return k, nil
 		}
@@ -562,7 +598,7 @@ func (w *importer) findOrCreate(ctx context.Context, key string, p *ImportedPers
 		}
 		if known { // deleted here, and created anew
 			if err := w.tx.Queue(ctx, "DELETE FROM import_records WHERE organization_id = $1 AND source = $2 AND kind = $3 AND external_id = $4",
-				w.of.OrganizationID, w.of.Source, importedCustomer, boundedKey(key)); err != nil {
+				w.of.OrganizationID, w.of.Source, importedCustomer, recordKey(w.of.OrganizationID, key)); err != nil {
 				return customerRef{}, fmt.Errorf("forget customer: %w", err)
 			}
 		}
@@ -601,8 +637,12 @@ func (w *importer) message(ctx context.Context, p *threadRef, in *ImportedMessag
 	}
 	files := w.attach(&m, in)
 	fresh, err := w.s.insertMessage(ctx, w.tx, w.of.OrganizationID, &m)
-	if err != nil || !fresh {
+	if err != nil {
 		return err
+	}
+	if !fresh { // the conversation has the mail
+		w.done.Known++
+		return nil
 	}
 	if err := w.s.insertAttachments(ctx, w.tx, w.of.OrganizationID, &m, quota.Enforced); err != nil {
 		return err
@@ -711,7 +751,7 @@ func (w *importer) completeFiles(ctx context.Context, m *ImportedMessage) error 
 		var id string
 		err := w.tx.QueryRow(ctx, `UPDATE import_records SET incomplete = FALSE
 			WHERE organization_id = $1 AND source = $2 AND kind = $3 AND external_id = $4 AND incomplete RETURNING record_id`,
-			w.of.OrganizationID, w.of.Source, importedFile, boundedKey(f.ID)).Scan(&id)
+			w.of.OrganizationID, w.of.Source, importedFile, recordKey(w.of.OrganizationID, f.ID)).Scan(&id)
 		if errors.Is(err, db.ErrNoRows) {
 			continue
 		}
@@ -749,7 +789,7 @@ func (s *Service) ImportedIDs(ctx context.Context, q db.Querier, organizationID,
 	keys := make(map[string]string, len(ids))
 	folded := make([]string, len(ids))
 	for i, id := range ids {
-		folded[i] = boundedKey(id)
+		folded[i] = recordKey(organizationID, id)
 		keys[folded[i]] = id
 	}
 	list, err := db.All(ctx, q, scanText, "SELECT external_id FROM import_records WHERE organization_id = $1 AND source = $2 AND kind = $3 AND external_id = ANY($4) AND NOT incomplete",

@@ -29,7 +29,7 @@ func (u *Undone) Add(n Undone) {
 
 // UndoImportTx deletes the next records that an import wrote, in the caller's transaction and without
 // events. more reports that there are further ones. Tickets with later messages, merged tickets, and
-// customers with other tickets, or who were merged, stay.
+// customers who were merged, changed since, or have more than the import wrote, stay.
 func (s *Service) UndoImportTx(ctx context.Context, tx *db.Tx, of Import) (done Undone, more bool, err error) {
 	for _, step := range []struct {
 		kind string
@@ -40,7 +40,7 @@ func (s *Service) UndoImportTx(ctx context.Context, tx *db.Tx, of Import) (done 
 		{importedFile, func(context.Context, *db.Tx, Import, string, *Undone) error { return nil }},
 		{importedCustomer, s.undoCustomer},
 	} {
-		ids, err := db.All(ctx, tx, scanText, "SELECT record_id FROM import_records WHERE import_id = $1 AND kind = $2 AND NOT kept ORDER BY record_id LIMIT $3",
+		ids, err := db.All(ctx, tx, scanText, "SELECT record_id FROM import_records WHERE import_id = $1 AND kind = $2 AND NOT kept ORDER BY record_id LIMIT $3 FOR UPDATE",
 			of.ID, step.kind, undoneAtOnce)
 		if err != nil {
 			return Undone{}, false, fmt.Errorf("find imported records: %w", err)
@@ -70,9 +70,14 @@ func (s *Service) undoTicket(ctx context.Context, tx *db.Tx, of Import, id strin
 	if err != nil {
 		return fmt.Errorf("load ticket: %w", err)
 	}
+	// A message that repeats an imported one either has marked its record, or waits, and is stored.
+	if _, err := db.All(ctx, tx, scanText, `SELECT record_id FROM import_records WHERE import_id = $2
+		AND record_id IN (SELECT id FROM messages WHERE ticket_id = $1) ORDER BY record_id FOR UPDATE`, id, of.ID); err != nil {
+		return fmt.Errorf("lock imported records: %w", err)
+	}
 	var later bool
 	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM messages m WHERE m.ticket_id = $1
-			AND NOT EXISTS (SELECT 1 FROM import_records r WHERE r.record_id = m.id AND r.import_id = $2))
+			AND NOT EXISTS (SELECT 1 FROM import_records r WHERE r.record_id = m.id AND r.import_id = $2 AND NOT r.kept))
 		OR EXISTS (SELECT 1 FROM pending_replies p WHERE p.ticket_id = $1)`, id, of.ID).Scan(&later); err != nil {
 		return fmt.Errorf("look for later messages: %w", err)
 	}
@@ -92,6 +97,23 @@ func (s *Service) undoTicket(ctx context.Context, tx *db.Tx, of Import, id strin
 	}
 	done.Tickets++
 	return s.deleteRows(ctx, tx, &t)
+}
+
+// markRepeated notes that a message was received again, so that the undo of its import leaves it: the
+// repetition was not stored. An error means that an undo has deleted the message meanwhile.
+func markRepeated(ctx context.Context, tx *db.Tx, organizationID string, r *Result) error {
+	n, err := tx.Exec(ctx, "UPDATE import_records SET kept = TRUE WHERE record_id = $1 AND organization_id = $2 AND kind = $3", r.MessageID, organizationID, importedMessage)
+	if err != nil {
+		return fmt.Errorf("mark imported record: %w", err)
+	}
+	if n > 0 {
+		return nil
+	}
+	var id string
+	if err := tx.QueryRow(ctx, "SELECT id FROM messages WHERE ticket_id = $1 AND id = $2", r.TicketID, r.MessageID).Scan(&id); err != nil {
+		return fmt.Errorf("find repeated message: %w", err)
+	}
+	return nil
 }
 
 // undoMessage deletes a message that the import added to a ticket which it did not create.
@@ -128,9 +150,14 @@ func (s *Service) undoMessage(ctx context.Context, tx *db.Tx, of Import, id stri
 func (s *Service) undoCustomer(ctx context.Context, tx *db.Tx, of Import, id string, done *Undone) error {
 	n, err := tx.Exec(ctx, `DELETE FROM customers WHERE id = $1 AND organization_id = $2 AND external_id IS NULL AND metadata IS NULL
 		AND merged_into_id IS NULL AND merged_with IS NULL AND NOT EXISTS (SELECT 1 FROM customers m WHERE m.merged_into_id = $1)
+		AND updated_at <= $3
 		AND NOT EXISTS (SELECT 1 FROM tickets WHERE customer_id = $1)
-		AND NOT EXISTS (SELECT 1 FROM contact_points WHERE customer_id = $1 AND (kind NOT IN ('email', 'phone') OR conversation_id IS NOT NULL))`,
-		id, of.OrganizationID)
+		AND NOT EXISTS (SELECT 1 FROM messages WHERE author_id = $1 AND author_type = 'customer' AND channel <> 'sms')
+		AND NOT EXISTS (SELECT 1 FROM contact_points WHERE customer_id = $1 AND (kind NOT IN ('email', 'phone') OR conversation_id IS NOT NULL))
+		AND NOT EXISTS (SELECT 1 FROM shop_customers WHERE customer_id = $1) AND NOT EXISTS (SELECT 1 FROM shop_orders WHERE customer_id = $1)
+		AND NOT EXISTS (SELECT 1 FROM calls WHERE organization_id = $2
+			AND phone IN (SELECT coalesce(display, value) FROM contact_points WHERE customer_id = $1 AND kind = 'phone'))`,
+		id, of.OrganizationID, of.EndedAt.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("delete customer: %w", err)
 	}

@@ -77,6 +77,9 @@ func (s *Service) IngestTx(ctx context.Context, tx *db.Tx, in InboundEvent) (Res
 	}
 	in.ReceivedAt = in.ReceivedAt.UTC().Truncate(time.Microsecond)
 	res, err := s.routeEvent(ctx, tx, &in)
+	if err == nil && res.Outcome == Duplicate && res.MessageID != "" && res.TicketID != "" {
+		err = markRepeated(ctx, tx, in.OrganizationID, &res)
+	}
 	if err == nil && res.Outcome != TicketCreated && res.Outcome != Duplicate {
 		s.notifyChanged(tx, in.OrganizationID, res.TicketID)
 	}

@@ -56,11 +56,14 @@ func readMacroFiles(ctx context.Context, q db.Querier, organizationID string, ma
 
 // AddMacroFilesTx adds the files of a composed draft to a macro that is shared or the member's own,
 // in the caller's transaction. Errors: NotFound; Invalid at attachments beyond [MaxMacroFiles] and
-// [MaxMacroBytes]; those of quotas.
+// [MaxMacroBytes]; those of quotas; that of [Service.CheckUpgraded].
 func (s *Service) AddMacroFilesTx(ctx context.Context, tx *db.Tx, organizationID, memberID, id string, c Content) (Macro, error) {
 	m, err := s.LockMacroTx(ctx, tx, organizationID, memberID, id)
 	if err != nil || len(c.files) == 0 {
 		return m, err
+	}
+	if err := s.CheckUpgraded(ctx, tx); err != nil {
+		return Macro{}, err
 	}
 	before := m.settings()
 	var total int64

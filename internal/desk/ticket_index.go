@@ -63,14 +63,23 @@ func (s *Service) wakeIndexer(tx *db.Tx) {
 	})
 }
 
-// Run indexes pending messages until ctx ends. It may run in several processes; one
-// works at a time.
+// Run indexes pending messages until ctx ends, after [Service.ReconcileCustomers]. It may run in
+// several processes; one works at a time.
 func (s *Service) Run(ctx context.Context) {
 	poll := time.NewTicker(indexPoll)
 	defer poll.Stop()
 	trouble := loop.NewTrouble(s.log, "indexing messages")
+	reconciled := false
 	for {
-		n, err := s.Index(ctx)
+		var n int
+		var err error
+		if !reconciled {
+			err = s.ReconcileCustomers(ctx)
+			reconciled = err == nil
+		}
+		if err == nil {
+			n, err = s.Index(ctx)
+		}
 		if ctx.Err() == nil {
 			trouble.Observe(ctx, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,7 +81,8 @@ func (c *csvReader) Index(ctx context.Context, r *Report) (string, int, error) {
 		return "", 0, fmt.Errorf("read %s: %w", c.names[0], err)
 	}
 	c.comma = separator(head)
-	rows := c.rows(in)
+	start := int64(0)
+	rows := c.rows(&bounded{in: in, max: maxRow + 64<<10, from: func() int64 { return start }})
 	header, err := rows.Read()
 	if err != nil {
 		return "", 0, fmt.Errorf("%s: there is no header", c.names[0])
@@ -90,9 +92,16 @@ func (c *csvReader) Index(ctx context.Context, r *Report) (string, int, error) {
 	}
 	byID := make(map[string]int)
 	for {
-		start := rows.InputOffset()
+		start = rows.InputOffset()
 		record, err := rows.Read()
 		if errors.Is(err, io.EOF) {
+			break
+		}
+		if errors.Is(err, errRecord) {
+			r.Addf(fmt.Sprintf("byte %d", start+skipped), "the row is larger than %d MB, or a quote is not closed; the rest of the file is unreadable", maxRow>>20)
+			if _, err := io.Copy(io.Discard, in); err != nil { // the digest covers all bytes
+				return "", 0, fmt.Errorf("read %s: %w", c.names[0], err)
+			}
 			break
 		}
 		if wrong, ok := errors.AsType[*csv.ParseError](err); ok {
@@ -233,7 +242,7 @@ func (c *csvReader) Ticket(ctx context.Context, i int, r *Report) (Ticket, error
 // setTicket sets the fields of a ticket from its first row.
 func (c *csvReader) setTicket(t *Ticket, record []string, from, where string, r *Report) {
 	id := c.get(record, "ticket_id")
-	t.ID, t.ExternalID = from+"/"+id, from+"-"+id
+	t.ID, t.ExternalID = joinIDs(from, id), from+"-"+id
 	t.Subject, t.Assignee = c.get(record, "subject"), c.get(record, "assignee_email")
 	t.Customer = desk.ImportedPerson{Name: c.get(record, "customer_name"), Email: c.get(record, "customer_email"), Phone: c.get(record, "customer_phone")}
 	for tag := range strings.FieldsFuncSeq(c.get(record, "tags"), func(r rune) bool { return r == ';' || r == ',' || r == '|' }) {
@@ -284,8 +293,12 @@ func statusOf(name string) (desk.Status, bool) {
 // of the author decides.
 func (c *csvReader) addMessage(ctx context.Context, t *Ticket, record []string, n int, where string, r *Report) error {
 	at, _ := parseTime(c.get(record, "message_at"))
+	id := t.ID + "/row/" + strconv.Itoa(n+1) // no message_id leads to this one
+	if given := c.get(record, "message_id"); given != "" {
+		id = t.ID + "/" + joinIDs(given)
+	}
 	m := desk.ImportedMessage{
-		ID: t.ID + "/" + cmp.Or(c.get(record, "message_id"), fmt.Sprintf("row-%d", n+1)), At: at,
+		ID: id, At: at,
 		Text: c.get(record, "text"), HTML: c.get(record, "html"), Subject: t.Subject,
 		Author: desk.ImportedPerson{Name: c.get(record, "author_name"), Email: c.get(record, "author_email")},
 	}
@@ -318,7 +331,7 @@ func (c *csvReader) addMessage(ctx context.Context, t *Ticket, record []string, 
 		if name = strings.TrimSpace(name); name == "" {
 			continue
 		}
-		f := desk.ImportedFile{ID: m.ID + "/" + name, Name: path.Base(filepath.ToSlash(name)), ContentType: contentTypeOf(name)}
+		f := desk.ImportedFile{ID: m.ID + "/" + joinIDs(name), Name: path.Base(filepath.ToSlash(name)), ContentType: contentTypeOf(name)}
 		if slices.ContainsFunc(m.Files, func(other desk.ImportedFile) bool { return other.ID == f.ID }) {
 			continue
 		}

@@ -74,9 +74,10 @@ type Run struct {
 	fileSize int64
 }
 
-// Stalled reports whether the run was interrupted, as far as at shows.
+// Stalled reports whether the run, or its undo, was interrupted, as far as at shows, or the undo failed
+// for good.
 func (r *Run) Stalled(at time.Time) bool {
-	return r.State == Running && at.Sub(r.UpdatedAt) > 2*time.Minute
+	return (r.State == Running || r.State == Undoing) && (r.Error != "" || at.Sub(r.UpdatedAt) > 2*time.Minute)
 }
 
 // Uploaded reports whether the server has the source, so that the run can start or continue.

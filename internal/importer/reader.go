@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -109,6 +110,14 @@ func clip(text string, max int) string {
 		text = strings.ToValidUTF8(text[:max], "") + "…"
 	}
 	return text
+}
+
+// joinIDs joins ids of the source to one that no others lead to.
+func joinIDs(ids ...string) string {
+	for i := range ids {
+		ids[i] = url.PathEscape(ids[i])
+	}
+	return strings.Join(ids, "/")
 }
 
 // Options are the choices of an import.

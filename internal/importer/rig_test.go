@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -115,6 +117,22 @@ func (r *rig) index() {
 	}
 }
 
+// folderOf writes a folder with files.
+func folderOf(t testing.TB, list map[string]string) string {
+	t.Helper()
+	folder := t.TempDir()
+	for name, text := range list {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
 // rows returns the rows of a query as text.
 func (r *rig) rows(query string, args ...any) []string {
 	r.Helper()
@@ -184,7 +202,8 @@ func (r *rig) history(organizationID string) []string {
 			WHERE t.organization_id = $1 ORDER BY t.number, a.name`,
 		`SELECT 'customer', name, email, phone FROM customers WHERE organization_id = $1 ORDER BY email, name`,
 		`SELECT 'participant', t.number, p.email, p.name, p.role FROM participants p JOIN tickets t ON t.id = p.ticket_id WHERE t.organization_id = $1 ORDER BY t.number, p.email`,
-		`SELECT 'record', kind, external_id, CASE WHEN incomplete THEN 'incomplete' ELSE '' END FROM import_records WHERE organization_id = $1 ORDER BY kind, external_id`,
+		`SELECT 'record', kind, count(*), count(DISTINCT external_id), CASE WHEN incomplete THEN 'incomplete' ELSE '' END AS complete
+			FROM import_records WHERE organization_id = $1 GROUP BY kind, 5 ORDER BY kind, complete`,
 		`SELECT 'tag', tag, number FROM ticket_tags WHERE organization_id = $1 ORDER BY tag, number`,
 	} {
 		list = append(list, r.rows(q, organizationID)...)

@@ -125,6 +125,26 @@ func (x *indexing) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// bounded bounds what a parser of in holds in memory, since a record may have no end.
+type bounded struct {
+	in   io.Reader
+	n    int64 // bytes that were read
+	max  int64
+	from func() int64 // where the record begins that is being read
+}
+
+// errRecord reports a record above the limit.
+var errRecord = errors.New("a record is too large, or has no end")
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.n-b.from() > b.max {
+		return 0, errRecord
+	}
+	n, err := b.in.Read(p)
+	b.n += int64(n)
+	return n, err
+}
+
 // attachmentFolder is the folder beside a source with the files of its messages.
 const attachmentFolder = "attachments"
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -32,7 +33,8 @@ type job struct {
 	Undo   bool   `json:"undo,omitempty"`
 }
 
-// Upload stores a source and enqueues its run. Errors: Invalid, also for an empty or too large file.
+// Upload stores a source and enqueues its run. Errors: Invalid, also for an empty or too large file;
+// that of [desk.Service.CheckUpgraded].
 func (s *Service) Upload(ctx context.Context, n New, data []byte) (Run, error) {
 	if err := problem.Check(&n); err != nil {
 		return Run{}, err
@@ -45,6 +47,9 @@ func (s *Service) Upload(ctx context.Context, n New, data []byte) (Run, error) {
 		v.AddCode("too_long", "file", "must be at most %d MB; the command imports larger ones", MaxUpload>>20)
 	}
 	if err := v.Err(); err != nil {
+		return Run{}, err
+	}
+	if err := s.desk.CheckUpgraded(ctx, s.db); err != nil {
 		return Run{}, err
 	}
 	ref, err := s.blob.Put(ctx, bytes.NewReader(data))
@@ -119,6 +124,36 @@ func (s *Service) dropFile(ctx context.Context, tx *db.Tx, r *Run) error {
 	return s.desk.DeleteUnusedFilesTx(ctx, tx, key)
 }
 
+// uploadRetention is how long the source of a run that is over waits to be started, or continued.
+const uploadRetention = 7 * 24 * time.Hour
+
+// PurgeUploads deletes the uploaded sources of runs that ended 7 days ago, dry ones too.
+func (s *Service) PurgeUploads(ctx context.Context) error {
+	before := s.db.Now().Add(-uploadRetention)
+	for {
+		n := 0
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			var ids, keys []string
+			list, err := db.All(ctx, tx, scanRun, "SELECT "+runColumns+` FROM imports WHERE file_key IS NOT NULL AND state IN ('done', 'failed', 'undone')
+				AND updated_at < $1 ORDER BY id LIMIT 100 FOR UPDATE`, before.UnixMicro())
+			if err != nil {
+				return fmt.Errorf("find old uploads: %w", err)
+			}
+			for i := range list {
+				ids, keys = append(ids, list[i].ID), append(keys, list[i].fileKey)
+			}
+			n = len(ids)
+			if err := tx.Queue(ctx, "UPDATE imports SET file_key = NULL WHERE id = ANY($1)", ids); err != nil {
+				return fmt.Errorf("delete old uploads: %w", err)
+			}
+			return s.desk.DeleteUnusedFilesTx(ctx, tx, keys...)
+		})
+		if err != nil || n == 0 {
+			return err
+		}
+	}
+}
+
 // runJob runs the import of a job, or undoes it. What was interrupted goes on where it was.
 func (s *Service) runJob(ctx context.Context, q *queue.Job) error {
 	var j job
@@ -185,13 +220,17 @@ func (s *Service) copyFile(ctx context.Context, key, path string) error {
 	return errors.Join(err, out.Close())
 }
 
-// discardJob records that the run of a job failed for good.
+// discardJob records that the run of a job failed for good. An undo remains one, with the reason.
 func (s *Service) discardJob(ctx context.Context, tx *db.Tx, q *queue.Job, reason error) error {
 	var j job
 	if err := json.Unmarshal(q.Payload, &j); err != nil {
 		return nil
 	}
-	_, err := tx.Exec(ctx, "UPDATE imports SET state = 'failed', error = $2 WHERE id = $1 AND state IN ('waiting', 'running')", j.ID, clip(reason.Error(), 500))
+	change := "UPDATE imports SET state = 'failed', error = $2 WHERE id = $1 AND state IN ('waiting', 'running')"
+	if j.Undo {
+		change = "UPDATE imports SET error = $2 WHERE id = $1 AND state = 'undoing'"
+	}
+	_, err := tx.Exec(ctx, change, j.ID, clip(reason.Error(), 500))
 	return err
 }
 
@@ -231,11 +270,14 @@ func (s *Service) StartUndo(ctx context.Context, organizationID, id, userID stri
 		if err := s.checkUndo(&r); err != nil {
 			return err
 		}
-		if r.State == Undoing {
+		if r.State == Undoing && !r.Stalled(tx.Now) {
 			return nil
 		}
 		from := r.State
-		r.State = Undoing
+		if r.FinishedAt.IsZero() {
+			r.FinishedAt = r.UpdatedAt
+		}
+		r.State, r.Error = Undoing, ""
 		if err := s.save(ctx, tx, &r, r.Position, from); err != nil {
 			return err
 		}
@@ -246,20 +288,23 @@ func (s *Service) StartUndo(ctx context.Context, organizationID, id, userID stri
 
 // undo deletes the records of a run, some per transaction.
 func (s *Service) undo(ctx context.Context, r Run, progress Progress) (Run, error) {
+	if r.FinishedAt.IsZero() {
+		r.FinishedAt = r.UpdatedAt
+	}
 	for {
 		var after Run
 		more := false
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
 			after = r
-			done, left, err := s.desk.UndoImportTx(ctx, tx, desk.Import{ID: r.ID, OrganizationID: r.OrganizationID, Source: r.Source})
+			done, left, err := s.desk.UndoImportTx(ctx, tx, desk.Import{ID: r.ID, OrganizationID: r.OrganizationID, Source: r.Source, EndedAt: r.FinishedAt})
 			if err != nil {
 				return err
 			}
 			more = left
 			after.Counts.Removed.Add(done)
-			after.State = Undoing
+			after.State, after.Error = Undoing, ""
 			if !left {
-				after.State, after.FinishedAt, after.Error = Undone, tx.Now, ""
+				after.State, after.FinishedAt = Undone, tx.Now
 				if err := s.dropFile(ctx, tx, &after); err != nil {
 					return err
 				}

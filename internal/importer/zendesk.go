@@ -12,6 +12,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -163,7 +164,9 @@ func (z *zendeskReader) Index(ctx context.Context, r *Report) (string, int, erro
 func (z *zendeskReader) indexFile(ctx context.Context, file int, r *Report) error {
 	in := bufio.NewReaderSize(z.reader(ctx, file, r), 64<<10)
 	name := z.names[file]
-	dec := json.NewDecoder(in)
+	limited := &bounded{in: in, max: maxRecord}
+	dec := json.NewDecoder(limited)
+	limited.from = dec.InputOffset
 	x := &zendeskIndex{z: z, file: file, name: name, dec: dec, report: r, ticket: ticketOfFile(name)}
 	var err error
 	if ending := strings.ToLower(filepath.Ext(name)); ending == ".jsonl" || ending == ".ndjson" {
@@ -527,7 +530,7 @@ func (z *zendeskReader) addComment(t *Ticket, in *zendeskTicket, c *zendeskComme
 	}
 	for i := range c.Attachments {
 		a := &c.Attachments[i]
-		f := desk.ImportedFile{ID: "attachment/" + string(a.ID), Name: a.FileName, ContentType: cmp.Or(a.ContentType, contentTypeOf(a.FileName)), Inline: a.Inline}
+		f := desk.ImportedFile{ID: joinIDs(string(c.ID), string(a.ID)), Name: a.FileName, ContentType: cmp.Or(a.ContentType, contentTypeOf(a.FileName)), Inline: a.Inline}
 		if a.ID == "" {
 			r.Addf(where, "a file of comment %s has no id", c.ID)
 			continue
@@ -574,6 +577,9 @@ func (z *zendeskReader) fetch(ctx context.Context, address string) (io.ReadClose
 		return nil, err
 	}
 	res, err := z.client.Do(req)
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		return nil, wrapped.Err // without the address, which may have a token
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/importer"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -82,6 +83,18 @@ func TestImport(t *testing.T) {
 		t.Fatalf("undo: %+v", r)
 	}
 	admin.Page(real).Want("Undone", "Deleted tickets")
+	// An undo that failed for good offers the button again.
+	if err := h.DB.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE imports SET state = 'undoing', error = 'the database is damaged' WHERE id = $1", real[strings.LastIndexByte(real, '/')+1:])
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	admin.Page(real).Want("the database is damaged", "Undo import")
+	admin.Post(real+"/undo", nil)
+	if r := h.ended(t, real); r.State != importer.Undone || r.Error != "" {
+		t.Fatalf("undo again: %+v", r)
+	}
 
 	// What is no source fails with a reason.
 	w = admin.PostFiles(path, url.Values{"source": {importer.CSV}}, web.File{Name: "bill.csv", ContentType: "text/csv", Data: []byte("a,b\n1,2\n")})
