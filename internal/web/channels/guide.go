@@ -65,7 +65,7 @@ var guides = []guide{{
 	Name: "mailbox", Title: "Mailbox", Icon: "channel-email", Provider: "Gmail, Microsoft 365, any IMAP server", Doc: "mailbox.md", Read: true,
 	Text: "Mail of an existing mailbox, read by IMAP and left in place. Replies leave by its SMTP server.",
 	Steps: []string{"Enable IMAP in the settings of the mailbox, if its provider requires it.",
-		"Gmail, Yahoo, iCloud, Fastmail: create an app password in the security settings of the account.",
+		"Create an app password: for Gmail at https://myaccount.google.com/apppasswords, for iCloud at https://account.apple.com/account/manage, for Yahoo and Fastmail in the security settings of the account.",
 		"Enter address and password. The servers of well-known providers are found by the address."},
 	Address: mailAddress,
 	Credentials: []input{signIn, {Name: "password", Label: "Password", Password: true, Help: "Of the mailbox, or an app password."},
@@ -87,7 +87,7 @@ var guides = []guide{{
 	Address:     mailAddress,
 	Credentials: []input{smtpURL, deliveryKey, deliverySecret},
 	Settings: []input{{Name: "aliases", Label: "Further addresses", Placeholder: "sales@example.com, @example.com",
-		Help: "Of the same domain, which must be proven by DNS. @example.com stands for all addresses of the domain."}, autoAnswer},
+		Help: "Of the same domain, which must be proven by DNS. @example.com stands for all addresses of the domain."}, autoAnswer, signature},
 }, {
 	Name: "email-raw", Title: "E-mail by HTTP", Icon: "channel-email", Provider: "CloudMailin, Forward Email, any mail-to-HTTP service", Doc: "email-raw.md",
 	Text:  "Mail that a service receives by SMTP and posts here as raw messages.",
