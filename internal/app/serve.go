@@ -61,6 +61,9 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 		tending.Go(func() { a.live.Run(background) })
 	}
 	tending.Go(func() { a.protectAttachments(background) })
+	tending.Go(func() {
+		loop.Every(background, settingsInterval, a.log, "reading the settings of the page", a.reloadSettings)
+	})
 	if a.config.Worker {
 		tending.Go(func() { a.runMaintenance(background) })
 		tending.Go(func() { loop.Every(background, time.Hour, a.log, "count stored files", a.countStorage) })
