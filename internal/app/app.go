@@ -215,11 +215,11 @@ type App struct {
 	// receiver receives mail at mailAddress; nil: not configured, or before Serve.
 	receiver    *smtpd.Service
 	mailAddress string
-	mail       *mail.Switch
-	settings   *setting.Store
-	reloading  sync.Mutex
-	providers  http.RoundTripper // to URLs of the operator, which may be private
-	closers    []func() error
+	mailSwitch  *mail.Switch
+	settings    *setting.Store
+	reloading   sync.Mutex
+	providers   http.RoundTripper // to URLs of the operator, which may be private
+	closers     []func() error
 }
 
 // shareEventRows lets events share rows unless an older program, which does not know such rows, can be
@@ -447,7 +447,7 @@ func (a *App) openOutgoing() (out outgoing, err error) {
 		return out, err
 	}
 	out.server = mail.NewSwitch(sender, from)
-	a.mail, a.providers = out.server, out.providers
+	a.mailSwitch, a.providers = out.server, out.providers
 	out.outbox = a.openOutbox(out.server, a.box)
 	return out, nil
 }

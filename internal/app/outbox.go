@@ -23,8 +23,9 @@ import (
 // and an unavailable mail server delays it.
 type outbox struct {
 	queue  *queue.Queue
-	sender *mail.Switch
-	box    *seal.Box // encrypts waiting mails: sign-in links are as sensitive as passwords
+	sender mail.Sender
+	from   func() mail.Address // sender of mails without one
+	box    *seal.Box           // encrypts waiting mails: sign-in links are as sensitive as passwords
 }
 
 // Kinds of mail jobs.
@@ -145,7 +146,7 @@ func deploymentCredentials(c Config, letters email.Config) map[string]channel.Cr
 }
 
 func (a *App) openOutbox(server *mail.Switch, box *seal.Box) *outbox {
-	o := &outbox{queue: a.queue, sender: server, box: box}
+	o := &outbox{queue: a.queue, sender: server, from: server.From, box: box}
 	a.queue.Handle(queue.Worker{Kind: mailKind, Outgoing: true, Concurrency: 8, Run: o.send, Retry: mail.Retry})
 	a.queue.Handle(queue.Worker{Kind: accountMailKind, Concurrency: 8, Run: o.send, Retry: mail.Retry})
 	return o
@@ -170,7 +171,7 @@ func (o *outbox) enqueue(ctx context.Context, tx *db.Tx, kind string, m mail.Mes
 		return fmt.Errorf("mail %q has no recipient", m.Subject)
 	}
 	if m.From == (mail.Address{}) {
-		m.From = o.sender.From()
+		m.From = o.from()
 	}
 	if m.MessageID == "" {
 		// Fixed now, so that a mail sent twice is recognizable.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/setting"
+	"github.com/kickstand-dev/kickstand/internal/web/settings"
 )
 
 // settingsInterval is the time after which a process notices a change of another one's page.
@@ -163,13 +165,13 @@ func (a *App) reloadSettings(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sender := mail.Current(a.mail)
+	sender := mail.Current(a.mailSwitch)
 	if next.SMTPURL != now.SMTPURL {
 		if sender, err = a.openMail(&next, a.providers); err != nil {
 			return err
 		}
 	}
-	a.mail.Set(sender, from)
+	a.mailSwitch.Set(sender, from)
 	a.Accounts.SetSignUp(policy)
 	a.current.Store(&next)
 	slices.Sort(changed)
@@ -202,7 +204,7 @@ func (a *App) candidate(ctx context.Context, values map[string]string) (Config, 
 	page := texts(stored)
 	for name := range values {
 		if by := a.given.fixed(name); by != "" {
-			return Config{}, &setting.Error{Name: name, Err: fmt.Errorf("%s fixes it", by)}
+			return Config{}, &setting.Error{Name: name, Err: fmt.Errorf("is fixed by %s", by)}
 		}
 		if !slices.Contains(setting.Changeable, name) {
 			return Config{}, &setting.Error{Name: name, Err: errors.New("cannot be changed while the server runs")}
@@ -259,7 +261,7 @@ func (a *App) TestMail(ctx context.Context, values map[string]string, to string)
 	ctx, cancel := context.WithTimeout(ctx, testMailTimeout)
 	defer cancel()
 	if err := sender.Send(ctx, m); err != nil {
-		return &setting.Error{Name: setting.SMTPURL, Err: err}
+		return &setting.Error{Name: setting.SMTPURL, Err: fmt.Errorf("did not accept the test mail: %s", strings.TrimPrefix(err.Error(), "mail: "))}
 	}
 	return nil
 }
@@ -277,4 +279,27 @@ func (a *App) isOperator(ctx context.Context, by account.Identity) bool {
 		a.log.WarnContext(ctx, "default organization not found", "error", err)
 	}
 	return ok && id == by.OrganizationID
+}
+
+// serverPages returns what operators see on the pages of the deployment.
+func (a *App) serverPages() settings.Server {
+	var roles []string
+	for _, role := range []struct {
+		name string
+		on   bool
+	}{{"web", a.config.Web}, {"worker", a.config.Worker}} {
+		if role.on {
+			roles = append(roles, role.name)
+		}
+	}
+	return settings.Server{
+		Settings: a.Settings, Save: a.SaveSettings, TestMail: a.TestMail,
+		Checks: func(ctx context.Context) (list []settings.ServerCheck) {
+			for _, f := range a.findings(ctx) {
+				list = append(list, settings.ServerCheck{Name: f.Check, Status: string(f.Status), Found: f.Found, Remedy: f.Remedy})
+			}
+			return list
+		},
+		Facts: [][2]string{{"Version", buildVersion()}, {"Go", runtime.Version()}, {"Roles", strings.Join(roles, ", ")}},
+	}
 }

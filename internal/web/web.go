@@ -62,6 +62,8 @@ type Config struct {
 	// NotFound is called with the id in the path of a page that does not exist in the
 	// caller's organization; another organization may have it. May be nil.
 	NotFound func(ctx context.Context, organizationID, id string)
+	// IsOperator reports whether a user sees and changes the settings of the deployment. Nil: nobody.
+	IsOperator func(ctx context.Context, by account.Identity) bool
 }
 
 // Endpoint is an entry in the start page's list of endpoints.
@@ -91,6 +93,7 @@ type Site struct {
 	assets    *assets
 	streams   streams
 
+	isOperator   func(ctx context.Context, by account.Identity) bool // nil: nobody
 	onNotFound   func(ctx context.Context, organizationID, id string)
 	countNotices func(ctx context.Context, organizationID, userID string) (int, error) // nil: none
 }
@@ -110,6 +113,7 @@ func New(c Config) *Site {
 		mailbox:   c.Mailbox,
 		log:       c.Logger,
 
+		isOperator: c.IsOperator,
 		onNotFound: c.NotFound,
 		mux:        http.NewServeMux(),
 		templates:  make(templates),

@@ -40,6 +40,7 @@ type Config struct {
 	Logs     []*audit.Log  // all logs
 	// Exports are the URLs from which keys can export the audit log.
 	Exports []string
+	Server  Server
 }
 
 type pages struct {
@@ -93,6 +94,8 @@ func Register(s *web.Site, c Config) {
 	p.Handle(importPath, web.Route{Get: p.imports, Post: p.uploadImport, Admin: true, Routine: true})
 	p.Handle(importPath+"/{id}", web.Route{Get: p.showImport, Post: p.startImport, Admin: true, Routine: true})
 	p.Handle(importPath+"/{id}/undo", web.Route{Get: p.confirmUndoImport, Post: p.undoImport, Admin: true})
+
+	p.registerServer()
 
 	p.Handle(auditPath, web.Route{Get: p.audit, Admin: true})
 	p.Handle(verifyPath, web.Route{Post: p.verify, Admin: true, Routine: true})
