@@ -158,6 +158,11 @@ var pageCases = []pageCase{
 	{name: "settings-keys", path: at("/settings/keys"), persona: admin, picture: true},
 	{name: "settings-keys-new", path: at("/settings/keys/new"), persona: admin, picture: true},
 	{name: "settings-webhook", path: func(w *world) string { return "/settings/webhooks/" + w.webhooks[1] }, persona: admin, picture: true},
+	{name: "server", path: at("/settings/server"), persona: admin},
+	{name: "server-checks", path: at("/settings/server/checks"), persona: admin},
+	{name: "server-mail", path: at("/settings/server/mail"), persona: admin},
+	{name: "server-channels", path: at("/settings/server/channels"), persona: admin},
+	{name: "server-retention", path: at("/settings/server/retention"), persona: admin},
 	{name: "mailbox", path: at("/dev/mailbox")},
 	{name: "mail", path: func(w *world) string {
 		w.invite(w.people[admin], "guest@client.example")
