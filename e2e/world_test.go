@@ -114,6 +114,7 @@ var pageCases = []pageCase{
 	{name: "security-with-factors", path: at("/settings/security"), persona: secured},
 	{name: "security-totp", path: at("/settings/security/totp"), persona: admin},
 	{name: "profile-delete", path: at("/settings/profile/delete"), persona: admin},
+	{name: "organization-branding", path: at("/settings/organization/branding"), persona: admin},
 	{name: "organization", path: at("/settings/organization"), persona: admin},
 	{name: "member-remove", path: func(w *world) string { // with a key that they created
 		u := w.member(w.acme, "leaver", "Lea Leaver", account.Agent)

@@ -166,6 +166,7 @@ func (s *Site) handlePages() {
 	}
 	s.handle("/live", s.liveEvents, nil)
 	s.handle(pushWorkerPath, s.pushWorker, nil)
+	s.mux.HandleFunc("GET "+brandPath+"{sheet}", s.brand)
 	s.mux.Handle("GET "+s.assets.base, s.assets)
 	s.mux.HandleFunc("/", s.notFound)
 }
@@ -228,6 +229,7 @@ type page struct {
 	Wide   bool    // wider than a card
 	Posts  bool    // contains a form
 	Script string  // a module of static/js; empty: none
+	Brand  string  // path of the style sheet with an organization's color; empty: none
 	Fields Fields  // of the form; the errors are listed above it
 	Notice *Notice // of the action before; nil: none
 	Body   any     // for the page's template

@@ -76,6 +76,7 @@ func Register(s *web.Site, c Config) {
 	p.Handle("/settings/invitations/{id}", web.Route{Post: p.changeInvitation, Admin: true})
 
 	p.Handle("/settings/organization", web.Route{Get: p.organization, Post: p.rename, Routine: true})
+	p.Handle(brandingPath, web.Route{Get: p.branding, Post: p.saveBranding, Admin: true, Routine: true})
 	p.Handle(timeZonePath, web.Route{Post: p.setTimeZone, Admin: true, Routine: true})
 	p.Handle("/settings/organization/second-factor", web.Route{Post: p.requireSecondFactor, Admin: true})
 	p.Handle(signInPath, web.Route{Get: p.showSignInForm, Post: p.saveSignIn, Admin: true})
