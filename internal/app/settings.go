@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/setting"
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
@@ -130,6 +131,11 @@ func (a *App) openSettings(ctx context.Context) error {
 	current := a.config
 	a.current.Store(&current)
 	return nil
+}
+
+// watchSettings applies changes of the page until ctx ends.
+func (a *App) watchSettings(ctx context.Context) {
+	loop.Every(ctx, settingsInterval, a.log, "reading the settings of the page", a.reloadSettings)
 }
 
 // reloadSettings applies changes of the page, of this process or another.

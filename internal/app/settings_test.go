@@ -1,19 +1,23 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
+	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/setting"
 )
 
@@ -107,6 +111,34 @@ func TestPageSettings(t *testing.T) {
 	if got := here.Accounts.SignUp(); !got.Open() || here.current.Load().Retention != DefaultRetention {
 		t.Errorf("deleted values still apply: %s, %+v", got, here.current.Load().Retention)
 	}
+}
+
+// TestSettingsReachOtherProcesses: a running process applies a change of another one's page within seconds.
+func TestSettingsReachOtherProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dbtest.NewSQLite(t)
+		box := seal.New(seal.NewKey())
+		a := &App{DB: d, log: quiet, settings: setting.Open(d, box, nil), given: Config{BaseURL: publicURL, MailFrom: "a@example.com", AllowNoMail: true}}
+		a.mailSwitch = mail.NewSwitch(mail.Unsendable{}, mail.Address{Address: "a@example.com"})
+		a.current.Store(&a.given)
+		var err error
+		if a.Accounts, err = account.New(account.Config{DB: d, BaseURL: publicURL, SignUp: account.InvitedSignUp}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go a.watchSettings(ctx)
+		synctest.Wait()
+		page := setting.Open(d, box, nil) // of another process
+		if err := page.Save(t.Context(), map[string]string{setting.SignUp: "open", setting.MailFrom: "b@example.com", setting.SMTPURL: "smtp://mail.example.com"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(settingsInterval)
+		synctest.Wait()
+		if _, ok := mail.Current(a.mailSwitch).(*mail.SMTP); !ok || !a.Accounts.SignUp().Open() || a.mailSwitch.From().Address != "b@example.com" {
+			t.Errorf("after %s: sign-up %s, from %v by %T", settingsInterval, a.Accounts.SignUp(), a.mailSwitch.From(), mail.Current(a.mailSwitch))
+		}
+	})
 }
 
 // serverPage posts to or gets a page in a session.
@@ -204,5 +236,16 @@ func TestOperators(t *testing.T) {
 			a.isOperator(t.Context(), account.Identity{OrganizationID: other.ID, Role: account.Admin}) {
 			t.Errorf("%s: an agent or another organization's admin is an operator", baseURL)
 		}
+	}
+}
+
+// TestLastWayToMail: the page refuses to delete the only way of a public server to send mail.
+func TestLastWayToMail(t *testing.T) {
+	a := deployment(t, publicURL, quiet, func(c *Config) { c.AllowNoMail = false })
+	if err := a.SaveSettings(t.Context(), map[string]string{setting.SMTPURL: "smtp://mail.example.com"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.SaveSettings(t.Context(), map[string]string{setting.SMTPURL: ""}); err == nil || a.current.Load().SMTPURL == "" {
+		t.Errorf("it is deleted: %v", err)
 	}
 }

@@ -200,7 +200,7 @@ func retentionOf(value, kind string) string {
 	return ""
 }
 
-// serverValues returns the values of the form.
+// serverValues returns the values of the form that differ from the effective ones: the page stores no default.
 func serverValues(list []setting.Setting, form url.Values) map[string]string {
 	values := make(map[string]string)
 	for _, s := range list {
@@ -224,7 +224,9 @@ func serverValues(list []setting.Setting, form url.Values) map[string]string {
 			}
 			value = strings.Join(items, ",") + ",audit=never"
 		}
-		values[s.Name] = value
+		if value != strings.ReplaceAll(s.Value, ", ", ",") {
+			values[s.Name] = value
+		}
 	}
 	return values
 }
