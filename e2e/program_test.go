@@ -22,6 +22,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/setting"
 )
 
 // program is a running program with its services.
@@ -56,6 +57,16 @@ const (
 // atLocalhost sets a base URL at which browsers support passkeys.
 func atLocalhost(c *app.Config) { c.BaseURL = strings.Replace(c.BaseURL, "127.0.0.1", "localhost", 1) }
 
+// settings are some settings as the command line describes them.
+var settings = []setting.Setting{
+	{Name: "base-url", Area: "Addresses", Help: "Public address of the server (default: http:// and the listen address).", Value: "http://127.0.0.1:8080", Source: setting.Flag, By: "--base-url"},
+	{Name: setting.SMTPURL, Area: "Mail", Help: "Mail server: smtp://user:pass@host:587 or smtps://…", Source: setting.Default},
+	{Name: setting.MailFrom, Area: "Mail", Help: "Sender of account mails.", Value: "no-reply@help.example", Source: setting.Default},
+	{Name: setting.SignUp, Area: "Sign-in", Help: "Sign-up policy: open, invited (only invited addresses), or domain:example.com,example.org (only these domains).", Source: setting.Default},
+	{Name: "sms-secret", Area: "Channels", Help: "Signing secrets of SMS accounts that all organizations share.", Value: "********, ********", Source: setting.Variable, By: "KICKSTAND_SMS_SECRET_FILE"},
+	{Name: setting.Retention, Area: "Retention", Help: "How long history is stored.", Value: "events=90d, attempts=30d, inbound=30d, requests=7d, audit=never", Source: setting.Default},
+}
+
 // start runs a program until the test ends; change configures it.
 func start(t testing.TB, change ...func(*app.Config)) *program {
 	t.Helper()
@@ -72,6 +83,7 @@ func start(t testing.TB, change ...func(*app.Config)) *program {
 		AccessLifetime: time.Hour, RefreshLifetime: 24 * time.Hour, RetryTimeScale: 1,
 		APIURLs:               map[string]string{"sms": provider.URL},
 		Secrets:               map[string][]string{"email-raw": {mailSecret}, "sms": {textSecret}},
+		Settings:              settings,
 		AllowPrivateReceivers: true, Web: true, Worker: true, StopTimeout: 10 * time.Second,
 	}
 	for _, fn := range change {

@@ -114,6 +114,7 @@ var pageCases = []pageCase{
 	{name: "security-with-factors", path: at("/settings/security"), persona: secured},
 	{name: "security-totp", path: at("/settings/security/totp"), persona: admin},
 	{name: "profile-delete", path: at("/settings/profile/delete"), persona: admin},
+	{name: "organization-branding", path: at("/settings/organization/branding"), persona: admin},
 	{name: "organization", path: at("/settings/organization"), persona: admin},
 	{name: "member-remove", path: func(w *world) string { // with a key that they created
 		u := w.member(w.acme, "leaver", "Lea Leaver", account.Agent)
@@ -158,6 +159,11 @@ var pageCases = []pageCase{
 	{name: "settings-keys", path: at("/settings/keys"), persona: admin, picture: true},
 	{name: "settings-keys-new", path: at("/settings/keys/new"), persona: admin, picture: true},
 	{name: "settings-webhook", path: func(w *world) string { return "/settings/webhooks/" + w.webhooks[1] }, persona: admin, picture: true},
+	{name: "server", path: at("/settings/server"), persona: admin},
+	{name: "server-checks", path: at("/settings/server/checks"), persona: admin},
+	{name: "server-mail", path: at("/settings/server/mail"), persona: admin},
+	{name: "server-channels", path: at("/settings/server/channels"), persona: admin},
+	{name: "server-retention", path: at("/settings/server/retention"), persona: admin},
 	{name: "mailbox", path: at("/dev/mailbox")},
 	{name: "mail", path: func(w *world) string {
 		w.invite(w.people[admin], "guest@client.example")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,6 +26,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+	"github.com/kickstand-dev/kickstand/internal/setting"
 
 	"github.com/BurntSushi/toml"
 	"github.com/alecthomas/kong"
@@ -36,31 +38,31 @@ import (
 // the file.
 //
 // secret:"true" masks a value in every display of the configuration; secret:"url" masks
-// the password in it.
+// the password in it. area is the area of the page of settings, if it is not the group.
 type config struct {
 	File string `name:"config" group:"Flags of every command:" placeholder:"FILE" help:"Configuration file (default: kickstand.toml, if there is one)."`
 
-	Listen              string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to serve on." group:"Server"`
-	BaseURL             string        `name:"base-url" placeholder:"URL" help:"Public address of the server (default: http:// and the listen address)." group:"Server"`
-	FleetBaseURL        string        `name:"fleet-base-url" placeholder:"URL" help:"Public address of the fleet's API, ending in /v1 (default: /v1 below the base URL)." group:"Server"`
-	SandboxBaseURL      string        `name:"sandbox-base-url" placeholder:"URL" help:"Public address of the fleet's sandbox, ending in /v1 (default: /sandbox/v1 below the base URL)." group:"Server"`
-	Data                string        `default:"./kickstand-data" placeholder:"DIR" help:"Folder for the database, attachments and generated key." group:"Server"`
-	DatabaseURL         string        `name:"database-url" placeholder:"URL" secret:"url" help:"sqlite:PATH or postgres://… (default: sqlite:kickstand.db in the data folder)." group:"Server"`
-	DatabaseDirectURL   string        `name:"database-direct-url" placeholder:"URL" secret:"url" help:"PostgreSQL without a pooler, to listen for notifications if the database URL leads to a pooler (default: the server polls instead)." group:"Server"`
-	DatabaseConnections int           `default:"30" placeholder:"N" help:"PostgreSQL connections that this process opens at most." group:"Server"`
-	BlobURL             string        `name:"blob-url" placeholder:"URL" secret:"url" help:"Store of attachments: file:PATH or s3://bucket?endpoint=… (default: a folder in the data folder)." group:"Server"`
-	RedisURL            string        `name:"redis-url" placeholder:"URL" secret:"url" help:"Redis that several servers share for rate limits: redis://… or rediss://… (default: each server counts alone)." group:"Server"`
-	SecretKey           string        `secret:"true" placeholder:"KEY" help:"Encrypts stored secrets; several, newest first, separated by commas (default: generated on first start and stored in the data folder)." group:"Server"`
-	Roles               []string      `default:"web,worker" enum:"web,worker" help:"Roles of this process: web, worker or both." group:"Server"`
-	LogFormat           string        `default:"text" enum:"text,json" help:"Format of the log: text or json." group:"Server"`
-	LogLevel            string        `default:"info" enum:"debug,info,warn,error" help:"Minimum level of logged messages." group:"Server"`
-	StopTimeout         time.Duration `default:"15s" help:"Time for requests and jobs to finish when the server stops." group:"Server"`
-	ExtraHosts          []string      `placeholder:"NAME" help:"Additional accepted host names, such as one inside of your network; requests for other hosts get 421." group:"Server"`
-	TrustedProxies      []string      `placeholder:"CIDR" help:"Networks of proxies with a trusted X-Forwarded-For." group:"Server"`
+	Listen              string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to serve on." group:"Server" area:"Addresses"`
+	BaseURL             string        `name:"base-url" placeholder:"URL" help:"Public address of the server (default: http:// and the listen address)." group:"Server" area:"Addresses"`
+	FleetBaseURL        string        `name:"fleet-base-url" placeholder:"URL" help:"Public address of the fleet's API, ending in /v1 (default: /v1 below the base URL)." group:"Server" area:"Addresses"`
+	SandboxBaseURL      string        `name:"sandbox-base-url" placeholder:"URL" help:"Public address of the fleet's sandbox, ending in /v1 (default: /sandbox/v1 below the base URL)." group:"Server" area:"Addresses"`
+	Data                string        `default:"./kickstand-data" placeholder:"DIR" help:"Folder for the database, attachments and generated key." group:"Server" area:"Storage"`
+	DatabaseURL         string        `name:"database-url" placeholder:"URL" secret:"url" help:"sqlite:PATH or postgres://… (default: sqlite:kickstand.db in the data folder)." group:"Server" area:"Storage"`
+	DatabaseDirectURL   string        `name:"database-direct-url" placeholder:"URL" secret:"url" help:"PostgreSQL without a pooler, to listen for notifications if the database URL leads to a pooler (default: the server polls instead)." group:"Server" area:"Storage"`
+	DatabaseConnections int           `default:"30" placeholder:"N" help:"PostgreSQL connections that this process opens at most." group:"Server" area:"Storage"`
+	BlobURL             string        `name:"blob-url" placeholder:"URL" secret:"url" help:"Store of attachments: file:PATH or s3://bucket?endpoint=… (default: a folder in the data folder)." group:"Server" area:"Storage"`
+	RedisURL            string        `name:"redis-url" placeholder:"URL" secret:"url" help:"Redis that several servers share for rate limits: redis://… or rediss://… (default: each server counts alone)." group:"Server" area:"Storage"`
+	SecretKey           string        `secret:"true" placeholder:"KEY" help:"Encrypts stored secrets; several, newest first, separated by commas (default: generated on first start and stored in the data folder)." group:"Server" area:"Storage"`
+	Roles               []string      `default:"web,worker" enum:"web,worker" help:"Roles of this process: web, worker or both." group:"Server" area:"Process"`
+	LogFormat           string        `default:"text" enum:"text,json" help:"Format of the log: text or json." group:"Server" area:"Process"`
+	LogLevel            string        `default:"info" enum:"debug,info,warn,error" help:"Minimum level of logged messages." group:"Server" area:"Process"`
+	StopTimeout         time.Duration `default:"15s" help:"Time for requests and jobs to finish when the server stops." group:"Server" area:"Process"`
+	ExtraHosts          []string      `placeholder:"NAME" help:"Additional accepted host names, such as one inside of your network; requests for other hosts get 421." group:"Server" area:"Addresses"`
+	TrustedProxies      []string      `placeholder:"CIDR" help:"Networks of proxies with a trusted X-Forwarded-For." group:"Server" area:"Addresses"`
 
-	AccessLog     string `default:"off" enum:"off,on" help:"Write a line of JSON per request to standard output: off or on." group:"Server"`
-	MetricsListen string `placeholder:"HOST:PORT" help:"Private address to serve metrics for Prometheus and profiles on; anyone who reaches it can read them (default: none)." group:"Server"`
-	Traces        string `default:"off" enum:"off,on" help:"Export traces by OpenTelemetry (OTLP over HTTP, configured by the standard variables OTEL_EXPORTER_OTLP_…): off or on." group:"Server"`
+	AccessLog     string `default:"off" enum:"off,on" help:"Write a line of JSON per request to standard output: off or on." group:"Server" area:"Process"`
+	MetricsListen string `placeholder:"HOST:PORT" help:"Private address to serve metrics for Prometheus and profiles on; anyone who reaches it can read them (default: none)." group:"Server" area:"Addresses"`
+	Traces        string `default:"off" enum:"off,on" help:"Export traces by OpenTelemetry (OTLP over HTTP, configured by the standard variables OTEL_EXPORTER_OTLP_…): off or on." group:"Server" area:"Process"`
 
 	SMTPURL      string `name:"smtp-url" placeholder:"URL" secret:"url" help:"Mail server: smtp://user:pass@host:587 or smtps://… (default: the delivery provider's API; without its key, mails are stored and shown at /dev/mailbox if the base URL is this machine, and otherwise the server does not start)." group:"Mail"`
 	AllowNoMail  bool   `help:"Serve at a public base URL without a way to send mail: no sign-in links, invitations, resets or replies by mail." group:"Mail"`
@@ -80,6 +82,7 @@ type config struct {
 	FreshProof      string        `placeholder:"DURATION" help:"Maximum age of a sign-in or confirmation for changes of keys, members, secrets and factors; off: no confirmation (default: 10m, off if the base URL is this machine)." group:"Sign-in"`
 	SignUp          string        `placeholder:"POLICY" help:"Sign-up policy: open, invited (only invited addresses), or domain:example.com,example.org (only these domains). Default: open if the base URL is this machine, else invited." group:"Sign-in"`
 	RedirectOrigins []string      `placeholder:"ORIGIN" help:"Additional origins to which a sign-in may redirect." group:"Sign-in"`
+	Operators       []string      `placeholder:"ADDRESS" help:"Mail addresses of users who see and change settings of the server on the page Settings, Server (default: nobody; if the base URL is this machine, admins of the default organization)." group:"Sign-in"`
 
 	OIDCIssuer       string `name:"oidc-issuer" placeholder:"URL" help:"Issuer URL of the identity provider (OpenID Connect)." group:"Sign-in"`
 	OIDCClientID     string `name:"oidc-client-id" placeholder:"ID" help:"Client id at the identity provider." group:"Sign-in"`
@@ -95,8 +98,8 @@ type config struct {
 	EmailJSONToken               []string `name:"email-json-token" secret:"true" placeholder:"TOKEN" help:"Tokens of shared accounts that post mail as JSON (style C)." group:"Channels"`
 	EmailRawSecret               []string `secret:"true" placeholder:"SECRET" help:"Secrets of shared e-mail-to-HTTP converters." group:"Channels"`
 	EmailDeliverySecret          []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the mail delivery provider's webhooks." group:"Channels"`
-	EmailDeliveryAPIKey          string   `name:"email-delivery-api-key" secret:"true" placeholder:"KEY" help:"The mail delivery provider's API key, to send mail and to fetch received mail." group:"Channels"`
-	EmailDeliveryAPIURL          string   `name:"email-delivery-api-url" placeholder:"URL" help:"Base URL of the mail delivery provider's API (default: https://api.resend.com)." group:"Channels"`
+	EmailDeliveryAPIKey          string   `name:"email-delivery-api-key" secret:"true" placeholder:"KEY" help:"The mail delivery provider's API key, to send mail and to fetch received mail." group:"Channels" area:"Mail"`
+	EmailDeliveryAPIURL          string   `name:"email-delivery-api-url" placeholder:"URL" help:"Base URL of the mail delivery provider's API (default: https://api.resend.com)." group:"Channels" area:"Mail"`
 	TrustedAuthServers           []string `placeholder:"NAME" help:"Mail servers with trusted Authentication-Results and ARC results." group:"Channels"`
 	SMSSecret                    []string `name:"sms-secret" secret:"true" placeholder:"SECRET" help:"Signing secrets of SMS accounts that all organizations share." group:"Channels"`
 	SMSAPIURL                    string   `name:"sms-api-url" placeholder:"URL" help:"Base URL of the SMS provider's API (default: https://api.twilio.com)." group:"Channels"`
@@ -127,9 +130,9 @@ type config struct {
 	PaymentsPricePro      string   `placeholder:"ID" help:"The payment provider's price of the plan pro." group:"Payments"`
 	PaymentsPriceBusiness string   `placeholder:"ID" help:"The payment provider's price of the plan business." group:"Payments"`
 
-	Retention []string `default:"events=90d,attempts=30d,inbound=30d,requests=7d,audit=never" placeholder:"KIND=TIME" help:"How long history is stored: events, attempts (webhook deliveries), inbound (raw requests), requests (log of API requests), as 90d or 12h, from 1h to 3650d, or never (no deletion); audit is never deleted." group:"Server"`
+	Retention []string `default:"events=90d,attempts=30d,inbound=30d,requests=7d,audit=never" placeholder:"KIND=TIME" help:"How long history is stored: events, attempts (webhook deliveries), inbound (raw requests), requests (log of API requests), as 90d or 12h, from 1h to 3650d, or never (no deletion); audit is never deleted." group:"Server" area:"Retention"`
 
-	Quotas []string `placeholder:"[PLAN.]QUOTA=LIMIT" help:"Limits of organizations: storage (bytes of files, as 500MB or 1.5GB), messages (per day, UTC), webhooks. For all plans, as messages=10000, or for one, as free.messages=500; unlimited lifts the limit for all plans (default: no limits)." group:"Server"`
+	Quotas []string `placeholder:"[PLAN.]QUOTA=LIMIT" help:"Limits of organizations: storage (bytes of files, as 500MB or 1.5GB), messages (per day, UTC), webhooks. For all plans, as messages=10000, or for one, as free.messages=500; unlimited lifts the limit for all plans (default: no limits)." group:"Server" area:"Retention"`
 
 	AllowPrivateReceivers bool    `help:"Allow webhooks to http and private addresses (development only)." group:"Webhooks"`
 	RetryTimeScale        float64 `default:"1" placeholder:"FACTOR" help:"Multiplies every retry delay (tests, demos)." group:"Webhooks"`
@@ -149,6 +152,24 @@ type sources struct {
 	path   string // of the file; empty: none
 	// byDefault means that no source names a database: it is [ownDatabase].
 	byDefault bool
+	flags     map[string]bool // names of the flags on the command line
+}
+
+// of returns where the value of a setting comes from, and what has it; empty: the default.
+func (s *sources) of(name string) (source setting.Source, by string) {
+	value, _ := s.lookup(variable(name))
+	path, _ := s.lookup(variable(name) + "_FILE")
+	switch {
+	case s.flags[name]:
+		return setting.Flag, "--" + name
+	case value != "":
+		return setting.Variable, variable(name)
+	case path != "":
+		return setting.Variable, variable(name) + "_FILE"
+	case s.file[name] != nil:
+		return setting.File, s.path
+	}
+	return setting.Default, ""
 }
 
 // openSources reads the configuration file: the given one, or kickstand.toml in the
@@ -272,7 +293,7 @@ func (c *config) settings() (app.Config, error) {
 	a := app.Config{
 		BaseURL: c.BaseURL, FleetBaseURL: c.FleetBaseURL, SandboxBaseURL: c.SandboxBaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, DatabaseDirectURL: c.DatabaseDirectURL, DatabaseConnections: c.DatabaseConnections, BlobURL: c.BlobURL, RedisURL: c.RedisURL, SecretKey: c.SecretKey,
 		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom, OperatorMail: c.OperatorMail, AllowNoMail: c.AllowNoMail, ExtraHosts: c.ExtraHosts, Listen: c.Listen, EmailDeliveryAPIKey: c.EmailDeliveryAPIKey,
-		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, SessionLifetime: c.SessionLifetime, RedirectOrigins: c.RedirectOrigins, SignUp: c.SignUp,
+		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, SessionLifetime: c.SessionLifetime, RedirectOrigins: c.RedirectOrigins, SignUp: c.SignUp, Operators: c.Operators,
 		OIDCIssuer: c.OIDCIssuer, OIDCClientID: c.OIDCClientID, OIDCClientSecret: c.OIDCClientSecret,
 		MailboxClients: map[string]mailbox.OAuthClient{
 			email.ProviderGoogle:    {ID: c.GoogleClientID, Secret: c.GoogleClientSecret},
@@ -384,6 +405,11 @@ func (c *config) checkFormats() error {
 	if _, err := mail.ParseAddress(c.MailFrom); err != nil {
 		return fmt.Errorf("--mail-from: %w", err)
 	}
+	for _, operator := range c.Operators {
+		if _, err := mail.ParseAddress(operator); err != nil {
+			return fmt.Errorf("--operators: %w", err)
+		}
+	}
 	type format struct {
 		flag, value string // an empty value is not checked
 		check       func(string) error
@@ -477,15 +503,16 @@ func localURL(addr string) string {
 	return "http://" + addr
 }
 
-// setting is a line of the effective configuration.
-type setting struct {
+// line is a line of the effective configuration.
+type line struct {
 	Name  string
 	Value any
+	field reflect.StructField
 }
 
 // effective returns the configuration with masked secrets.
-func (c *config) effective() []setting {
-	var out []setting
+func (c *config) effective() []line {
+	var out []line
 	v := reflect.ValueOf(*c)
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -501,53 +528,49 @@ func (c *config) effective() []setting {
 		case "true":
 			value = masked(value)
 		case "url":
-			value = maskedURL(value.(string))
+			value = setting.MaskURL(value.(string))
 		}
-		out = append(out, setting{name, value})
+		out = append(out, line{name, value, f})
 	}
 	return out
 }
 
-const mask = "********"
-
-// masked returns a mask that shows only whether a secret is set.
+// masked masks secrets.
 func masked(v any) any {
 	switch v := v.(type) {
 	case string:
-		if v == "" {
-			return ""
-		}
-		return mask
+		return setting.Mask(v)
 	case []string:
 		out := make([]string, len(v))
 		for i := range out {
-			out[i] = mask
+			out[i] = setting.Mask(v[i])
 		}
 		return out
 	}
-	return mask
+	return setting.Mask(fmt.Sprint(v))
 }
 
-// maskedURL masks user, password and query, which may have keys. It masks text that is
-// not clearly a URL completely: after an unencoded character in a password the rest of it
-// may be anywhere.
-func maskedURL(raw string) string {
-	if raw == "" || strings.HasPrefix(raw, "sqlite:") || strings.HasPrefix(raw, "file:") {
-		return raw
+// described returns the settings for their page.
+func (e *env) described(baseURL string) []setting.Setting {
+	var out []setting.Setting
+	for _, l := range e.effective() {
+		if l.Name == "config" {
+			continue
+		}
+		s := setting.Setting{Name: l.Name, Area: cmp.Or(l.field.Tag.Get("area"), l.field.Tag.Get("group")), Help: l.field.Tag.Get("help")}
+		s.Source, s.By = e.sources.of(l.Name)
+		switch v := l.Value.(type) {
+		case []string:
+			s.Value = strings.Join(v, ", ")
+		default:
+			s.Value = fmt.Sprint(v)
+		}
+		if l.Name == "base-url" {
+			s.Value = baseURL
+		}
+		out = append(out, s)
 	}
-	u, err := url.Parse(raw)
-	if err != nil || u.Host == "" || u.Fragment != "" || strings.Contains(u.Path+u.RawQuery, "@") {
-		return mask
-	}
-	shown := u.Scheme + "://"
-	if u.User != nil {
-		shown += mask + "@"
-	}
-	shown += u.Host + u.EscapedPath()
-	if u.RawQuery != "" {
-		shown += "?" + mask
-	}
-	return shown
+	return out
 }
 
 // kebab converts field names to flag names like kong: AllowPrivateReceivers,

@@ -21,6 +21,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/setting"
 )
 
 // with opens the program without running it, for commands next to a server. Only commands
@@ -704,14 +705,29 @@ func (c *migrateCmd) Run(ctx context.Context, e *env) error {
 type configCmd struct{}
 
 func (*configCmd) Help() string {
-	return "Values come from flags, then KICKSTAND_… variables, then kickstand.toml, then the defaults."
+	return `Values come from flags, then KICKSTAND_… variables, then kickstand.toml, then the page Settings, Server, which is read
+from the database if there is one, then the defaults.`
 }
 
-func (*configCmd) Run(e *env) error {
+func (*configCmd) Run(ctx context.Context, e *env) error {
+	page, perr := e.addPage(ctx)
 	list := e.effective()
-	record := map[string]any{}
-	for _, s := range list {
-		record[s.Name] = s.Value
+	record, from := map[string]any{}, map[string]string{}
+	for i := range list {
+		name := list[i].Name
+		record[name] = list[i].Value
+		source, by := e.sources.of(name)
+		from[name] = string(source)
+		switch {
+		case by != "":
+			from[name] += " " + by
+		case page[name]:
+			from[name] = string(setting.Page)
+		}
+	}
+	record["sources"] = from
+	if perr != nil {
+		fmt.Fprintf(e.err, "Values of the page Settings, Server are missing: %v\n", perr)
 	}
 	return e.print(record, func(w io.Writer) {
 		if e.sources.path != "" {
@@ -719,9 +735,39 @@ func (*configCmd) Run(e *env) error {
 		}
 		for _, s := range list {
 			v, _ := json.Marshal(s.Value) // strings, numbers and lists of strings
-			fmt.Fprintf(w, "%s = %s\n", s.Name, v)
+			fmt.Fprintf(w, "%s = %s  # %s\n", s.Name, v, from[s.Name])
 		}
 	})
+}
+
+// addPage sets the settings that only the page has, and returns their names.
+func (e *env) addPage(ctx context.Context) (map[string]bool, error) {
+	set, err := e.settings()
+	if err != nil {
+		return nil, err
+	}
+	_, values, err := set.WithPage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]bool)
+	for name, v := range values {
+		if source, _ := e.sources.of(name); source != setting.Default {
+			continue
+		}
+		names[name] = true
+		switch name {
+		case setting.SMTPURL:
+			e.SMTPURL = v.Text
+		case setting.MailFrom:
+			e.MailFrom = v.Text
+		case setting.SignUp:
+			e.SignUp = v.Text
+		case setting.Retention:
+			e.Retention = strings.Split(v.Text, ",")
+		}
+	}
+	return names, nil
 }
 
 type versionCmd struct{}

@@ -79,6 +79,7 @@ type env struct {
 // that all programs share, unless a URL has others.
 func (e *env) settings() (app.Config, error) {
 	set, err := e.config.settings()
+	set.Settings = e.described(set.BaseURL)
 	set.BlobAccess.AccessKey, _ = e.sources.lookup("AWS_ACCESS_KEY_ID")
 	set.BlobAccess.SecretKey, _ = e.sources.lookup("AWS_SECRET_ACCESS_KEY")
 	set.BlobAccess.SessionToken, _ = e.sources.lookup("AWS_SESSION_TOKEN")
@@ -125,6 +126,12 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 			hint = "run `kickstand " + e.Context.Selected().Path() + " --help` for its usage"
 		}
 		return usageError{fmt.Errorf("%w\n%s", err, hint)}
+	}
+	src.flags = make(map[string]bool)
+	for _, p := range parsed.Path {
+		if p.Flag != nil && !p.Resolved {
+			src.flags[p.Flag.Name] = true
+		}
 	}
 	command := parsed.Selected()
 	return wrongUse(command, parsed.Run(&env{commands: &cli, stdio: stdio{stdin, stdout, stderr}, sources: src, creates: createsDatabase(command)}))

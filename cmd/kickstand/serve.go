@@ -30,7 +30,7 @@ func (*serveCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := set.CheckServe(); err != nil {
+	if err := app.CheckServe(ctx, set); err != nil {
 		return usageError{err}
 	}
 	ln, err := e.listen()

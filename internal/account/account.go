@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
@@ -115,7 +116,7 @@ type Service struct {
 
 	freshProof      time.Duration
 	browserNotices  bool
-	signUp          SignUpPolicy
+	signUp          atomic.Pointer[SignUpPolicy]
 	checkout        Checkout
 	provider        Provider
 	onMemberRemoved func(ctx context.Context, tx *db.Tx, organizationID, userID string, credentials bool) error
@@ -167,7 +168,6 @@ func New(c Config) (*Service, error) {
 		accessLife:      c.AccessLife,
 		refreshLife:     c.RefreshLife,
 		sessionLife:     cmp.Or(c.SessionLife, 90*24*time.Hour),
-		signUp:          c.SignUp,
 		checkout:        c.Checkout,
 		provider:        c.Provider,
 		onMemberRemoved: c.OnMemberRemoved,
@@ -188,6 +188,7 @@ func New(c Config) (*Service, error) {
 		browserNotices:   c.BrowserNotices,
 		used:             make(map[string]struct{}),
 	}
+	s.SetSignUp(c.SignUp)
 	if s.accessLife == 0 {
 		s.accessLife = time.Hour
 	}

@@ -83,7 +83,7 @@ func (s *Service) recordSignInTx(ctx context.Context, tx *db.Tx, u User, details
 // field.
 func (s *Service) refuseSignUp(ctx context.Context) error {
 	s.audit.Refuse(ctx, audit.Entry{Action: AuditSignUpRefused, Target: audit.Target{Type: "user"}})
-	return s.signUp.refusal()
+	return s.SignUp().refusal()
 }
 
 // recordRefusal records a refused sign-in if err is a refusal. An address without an

@@ -23,6 +23,9 @@ func emailKey(email string) string {
 	return strings.ToLower(email)
 }
 
+// SameEmail reports whether two addresses name the same account.
+func SameEmail(a, b string) bool { return emailKey(a) == emailKey(b) }
+
 // checkEmail records an issue unless email, trimmed, is a bare address to which mail can
 // be sent.
 func checkEmail(v *problem.Validation, path, email string) {

@@ -84,20 +84,21 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		i.InvitedBy = by.User.Email
 	}
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		if _, err := lockOrganization(ctx, tx, by.OrganizationID); err != nil {
+		o, err := lockOrganization(ctx, tx, by.OrganizationID)
+		if err != nil {
 			return err
 		}
 		var may, member bool
 		var waiting int
-		var organization, to string
+		var to string
 		// The mail goes to the user's stored address, not to one that merely compares as
 		// equal: its link signs in as that user.
 		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM users WHERE id = $5 AND organization_id = $1 AND role = $6),
 				EXISTS (SELECT 1 FROM users WHERE email_key = $2 AND organization_id = $1),
-				(SELECT count(*) FROM invitations WHERE organization_id = $1 AND email_key <> $2 AND created_at > $3), name,
+				(SELECT count(*) FROM invitations WHERE organization_id = $1 AND email_key <> $2 AND created_at > $3),
 				coalesce((SELECT email FROM users WHERE email_key = $2), $4)
 			FROM organizations WHERE id = $1`, by.OrganizationID, key, tx.Now.Add(-InvitationLife).UnixMicro(), i.Email, by.UserID, string(Admin)).
-			Scan(&may, &member, &waiting, &organization, &to); err != nil {
+			Scan(&may, &member, &waiting, &to); err != nil {
 			return fmt.Errorf("find member: %w", err)
 		}
 		switch {
@@ -125,7 +126,7 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 			return err
 		}
 		s.notifyAfterCommit(tx, by.OrganizationID, "member")
-		return s.sendMail(ctx, tx, to, s.invitationMail(i, organization, by.User.Email, t))
+		return s.sendMail(ctx, tx, to, s.invitationMail(i, o, by.User.Email, t))
 	})
 	if err != nil {
 		return Invitation{}, err
@@ -135,12 +136,13 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 
 // invitationMail is unsolicited. Names are chosen by the inviter, so they go through
 // [mail.PlainName]; the inviter's proven e-mail address identifies them.
-func (s *Service) invitationMail(i Invitation, organization, inviter string, t token) mail.Notification {
-	organization = mail.PlainName(organization, "an organization")
+func (s *Service) invitationMail(i Invitation, o Organization, inviter string, t token) mail.Notification {
+	organization := mail.PlainName(o.Name, "an organization")
 	if strings.ContainsAny(inviter, "/:") { // a local part may contain a path and look like a URL
 		inviter = mail.PlainName(inviter, "a user")
 	}
 	return mail.Notification{
+		Accent:  string(o.Accent),
 		Subject: "Join " + organization + " on Kickstand",
 		Before: []string{
 			fmt.Sprintf("%s invites you to work with %s on Kickstand, as %s.", mail.PlainName(i.InvitedBy, "Somebody"), organization, i.Role),
@@ -192,6 +194,7 @@ func (s *Service) RevokeInvitation(ctx context.Context, organizationID, id strin
 type InvitationPreview struct {
 	Invitation
 	Organization string // name
+	Accent       Accent // of the organization
 	Name         string // the invitee's name; empty: none yet
 }
 
@@ -207,9 +210,9 @@ func findInvitation(ctx context.Context, q db.Querier, invitationToken string, n
 		return InvitationPreview{}, errUnknownInvitation()
 	}
 	var w InvitationPreview
-	err := q.QueryRow(ctx, "SELECT "+invitationColumns+`, o.name, coalesce((SELECT name FROM users WHERE email_key = i.email_key), '')
+	err := q.QueryRow(ctx, "SELECT "+invitationColumns+`, o.name, o.accent, coalesce((SELECT name FROM users WHERE email_key = i.email_key), '')
 		FROM invitations i JOIN organizations o ON o.id = i.organization_id WHERE i.digest = $1`, t.digest()).
-		Scan(append(invitationFields(&w.Invitation), &w.Organization, &w.Name)...)
+		Scan(append(invitationFields(&w.Invitation), &w.Organization, (*string)(&w.Accent), &w.Name)...)
 	if errors.Is(err, db.ErrNoRows) {
 		return InvitationPreview{}, errUnknownInvitation()
 	}

@@ -250,7 +250,7 @@ func (s *Service) resetMail(t token, known bool) mail.Notification {
 			"Somebody, probably you, requested a new password for Kickstand. There is no account with this e-mail address.",
 			"You may have signed up with another address. To start with this one, ask for a sign-in link where you sign in.",
 		}
-		if !s.signUp.Open() {
+		if !s.SignUp().Open() {
 			l.Before[1] = "You may have signed up with another address. " + invitationHint
 		}
 		l.Action = mail.Action{Label: "Go to Kickstand", URL: s.redirects.base + "/"}

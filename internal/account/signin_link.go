@@ -104,7 +104,7 @@ func (s *Service) recipient(ctx context.Context, tx *db.Tx, key, email string) (
 	if err != nil {
 		return recipient{}, fmt.Errorf("find user: %w", err)
 	}
-	r.admitted, r.providerOnly = known || s.signUp.admits(key, invited), policy.covers(key)
+	r.admitted, r.providerOnly = known || s.SignUp().admits(key, invited), policy.covers(key)
 	return r, nil
 }
 

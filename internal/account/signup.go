@@ -64,7 +64,7 @@ func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupReq
 		if err := s.checkMayCreateOrganization(ctx, tx, u, tx.Now); err != nil {
 			return err
 		}
-		if s.signUp.invited {
+		if s.SignUp().invited {
 			if err := s.useInvitation(ctx, tx, emailKey(u.Email)); err != nil {
 				return err
 			}

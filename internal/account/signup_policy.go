@@ -104,7 +104,10 @@ const invitationHint = "Ask an admin of your organization to invite this address
 	"If your organization is not here yet, ask the operator of this server to create it."
 
 // SignUp returns the sign-up policy.
-func (s *Service) SignUp() SignUpPolicy { return s.signUp }
+func (s *Service) SignUp() SignUpPolicy { return *s.signUp.Load() }
+
+// SetSignUp changes the sign-up policy. It applies to every link that is followed from now on.
+func (s *Service) SetSignUp(p SignUpPolicy) { s.signUp.Store(&p) }
 
 // MayCompleteSignup returns nil if a user without an organization may create one, else
 // the [problem.Forbidden] of [Service.CompleteSignup].
@@ -124,7 +127,7 @@ func (s *Service) checkMayCreateOrganization(ctx context.Context, q db.Querier, 
 	if err != nil {
 		return err
 	}
-	if !s.signUp.admits(key, invited) {
+	if !s.SignUp().admits(key, invited) {
 		return s.refuseSignUp(ctx)
 	}
 	return nil
@@ -172,7 +175,7 @@ func (s *Service) provenUser(ctx context.Context, tx *db.Tx, email, name, avatar
 	if err != nil {
 		return User{}, err
 	}
-	if !s.signUp.admits(key, invited) {
+	if !s.SignUp().admits(key, invited) {
 		return User{}, s.refuseSignUp(ctx)
 	}
 	return findOrCreate(ctx, tx, email, name, avatarURL)

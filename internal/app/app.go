@@ -20,6 +20,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
@@ -60,6 +62,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/seal"
+	"github.com/kickstand-dev/kickstand/internal/setting"
 	"github.com/kickstand-dev/kickstand/internal/shop"
 	"github.com/kickstand-dev/kickstand/internal/smtpd"
 	"github.com/kickstand-dev/kickstand/internal/telemetry"
@@ -148,8 +151,13 @@ type Config struct {
 
 	// MetricsListen is the private address of the metrics and of profiles; empty: none.
 	MetricsListen string
-	Traces        bool      // export traces by OTLP
-	AccessLog     io.Writer // nil: none
+	// Operators are the mail addresses of users who see and change the server's settings. None: nobody,
+	// or admins of the default organization if the base URL is this machine.
+	Operators []string
+	// Settings are the values as configured, in the order of their display, for the page.
+	Settings  []setting.Setting
+	Traces    bool      // export traces by OTLP
+	AccessLog io.Writer // nil: none
 }
 
 // App has the parts of the program. Call Close when done.
@@ -177,7 +185,9 @@ type App struct {
 	Fleet       Fleet      // production
 	Sandbox     Fleet
 
-	config  Config
+	given   Config // without the settings of the page
+	config  Config // as of the start
+	current atomic.Pointer[Config]
 	base    *url.URL // BaseURL
 	log     *slog.Logger
 	metrics *telemetry.Metrics
@@ -205,6 +215,10 @@ type App struct {
 	// receiver receives mail at mailAddress; nil: not configured, or before Serve.
 	receiver    *smtpd.Service
 	mailAddress string
+	mailSwitch  *mail.Switch
+	settings    *setting.Store
+	reloading   sync.Mutex
+	providers   http.RoundTripper // to URLs of the operator, which may be private
 	closers     []func() error
 }
 
@@ -347,7 +361,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil || base.Host == "" {
 		return nil, fmt.Errorf("base-url %q is not an address such as https://help.example.com", c.BaseURL)
 	}
-	a := &App{BaseURL: c.BaseURL, base: base, config: c}
+	a := &App{BaseURL: c.BaseURL, base: base, given: c, config: c}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -396,6 +410,9 @@ func (a *App) openStorage(ctx context.Context) error {
 		return err
 	}
 	a.openAudit()
+	if err := a.openSettings(ctx); err != nil {
+		return err
+	}
 	if a.files, err = a.openBlobs(); err != nil {
 		return err
 	}
@@ -411,8 +428,7 @@ func (a *App) openStorage(ctx context.Context) error {
 
 // outgoing has the ways to send mail and to call other servers.
 type outgoing struct {
-	from      mail.Address
-	server    mail.TrackedSender
+	server    *mail.Switch
 	outbox    *outbox
 	providers http.RoundTripper // to URLs of the operator, which may be private
 	guard     netguard.Guard    // of URLs that organizations configure
@@ -420,16 +436,23 @@ type outgoing struct {
 }
 
 func (a *App) openOutgoing() (out outgoing, err error) {
-	if out.from, err = mail.ParseAddress(a.config.MailFrom); err != nil {
+	from, err := mail.ParseAddress(a.config.MailFrom)
+	if err != nil {
 		return out, fmt.Errorf("mail-from: %w", err)
 	}
 	out.providers = a.metrics.ProviderTransport(netguard.NewTransport(netguard.Guard{AllowPrivate: true}))
 	out.guard = netguard.Guard{AllowPrivate: a.config.AllowPrivateReceivers}
 	out.public = a.metrics.ProviderTransport(netguard.NewTransport(out.guard))
-	if out.server, err = a.openMail(out.providers); err != nil {
+	if err := a.openMailbox(); err != nil {
 		return out, err
 	}
-	out.outbox = a.openOutbox(out.server, out.from, a.box)
+	sender, err := a.openMail(&a.config, out.providers)
+	if err != nil {
+		return out, err
+	}
+	out.server = mail.NewSwitch(sender, from)
+	a.mailSwitch, a.providers = out.server, out.providers
+	out.outbox = a.openOutbox(out.server, a.box)
 	return out, nil
 }
 
@@ -501,7 +524,7 @@ func (a *App) openAccounts(out outgoing, in incoming) error {
 		return err
 	}
 	a.Accounts, err = account.New(account.Config{
-		DB: a.DB, Mailer: accountOutbox{out.outbox}, MailFrom: out.from, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
+		DB: a.DB, Mailer: accountOutbox{out.outbox}, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
 		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, SessionLife: c.SessionLifetime, FreshProof: c.freshProof(), BrowserNotices: !c.Loopback(), SignUp: signUp, Provider: provider,
 		Checkout: checkout, NewLimiter: a.newLimiter, FirstIsDefault: c.Loopback(),
 		OnMemberRemoved: func(ctx context.Context, tx *db.Tx, organizationID, userID string, credentials bool) error {
@@ -538,7 +561,7 @@ func (a *App) openAccounts(out outgoing, in incoming) error {
 		DB: a.DB, Recorded: func(organizationID, keyID string) { a.live.PublishCoalesced(organizationID, "key:"+keyID) }, Logger: a.log,
 	})
 	a.Billing = billing.Open(billing.Config{
-		DB: a.DB, Accounts: a.Accounts, Checkout: checkout, Mailer: out.outbox, MailFrom: out.from, BaseURL: c.BaseURL,
+		DB: a.DB, Accounts: a.Accounts, Checkout: checkout, Mailer: out.outbox, BaseURL: c.BaseURL,
 		Post: a.paymentPoster(in.secrets["payments"]), Audit: a.Audit, Logger: a.log,
 	})
 	return nil
@@ -585,7 +608,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		Changed: func(organizationID, id string) { a.live.PublishCoalesced(organizationID, "webhook:"+id) },
 	})
 	a.Calls = a.openCalls()
-	if a.Shop, err = a.openShop(a.blobs, out.server, out.from, out.providers); err != nil {
+	if a.Shop, err = a.openShop(a.blobs, out.server, out.providers); err != nil {
 		return err
 	}
 	a.Inbound = inbound.Open(inbound.Config{

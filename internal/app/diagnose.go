@@ -28,11 +28,14 @@ import (
 // Diagnose checks a deployment from outside of its server, which may be running or not.
 // It creates neither databases nor folders.
 func Diagnose(ctx context.Context, c Config) []doctor.Finding {
+	if page, _, err := c.WithPage(ctx); err == nil {
+		c = page // otherwise the check of the database fails, too
+	}
 	return doctor.Run(ctx, c.checks(c.closedDatabases(), c.openStore))
 }
 
-// diagnose logs the findings that need attention, once.
-func (a *App) diagnose(ctx context.Context) {
+// findings runs the checks of this process's deployment.
+func (a *App) findings(ctx context.Context) []doctor.Finding {
 	var open []doctor.Database
 	for i, d := range []*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB} {
 		open = append(open, doctor.Database{
@@ -41,7 +44,12 @@ func (a *App) diagnose(ctx context.Context) {
 		})
 	}
 	store := func() (blob.Store, func(), error) { return a.blobs, func() {}, nil }
-	findings := doctor.Run(ctx, a.config.checks(open, store))
+	return doctor.Run(ctx, a.current.Load().checks(open, store))
+}
+
+// diagnose logs the findings that need attention, once.
+func (a *App) diagnose(ctx context.Context) {
+	findings := a.findings(ctx)
 	if ctx.Err() != nil {
 		return // shutting down: unfinished checks have no result
 	}

@@ -305,6 +305,7 @@ var guarded = []string{
 	"/settings/security/recovery-codes",
 	"/settings/security/totp",
 	"/settings/security/totp/remove",
+	"/settings/server/{area}",
 	"/settings/webhooks/new",
 	"/settings/webhooks/{id}/delete",
 	"/settings/webhooks/{id}/edit",

@@ -32,7 +32,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 		mailbox = mailboxPath
 	}
 	site := web.New(web.Config{
-		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Factors: a.Factors, Billing: a.Billing, Shop: a.Shop, Live: a.live, Endpoints: places, Mailbox: mailbox, Logger: a.log, NotFound: a.notFound,
+		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Factors: a.Factors, Billing: a.Billing, Shop: a.Shop, Live: a.live, Endpoints: places, Mailbox: mailbox, Logger: a.log, NotFound: a.notFound, IsOperator: a.isOperator,
 	})
 	a.site = site
 	inbox.Register(site, inbox.Config{
@@ -43,6 +43,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 	const log = "/settings/audit-log"
 	settings.Register(site, settings.Config{
 		Accounts: a.Accounts, Factors: a.Factors, Billing: a.Billing, Desk: a.Desk, Imports: a.Imports, DB: a.DB, Keys: a.Keys, Webhooks: a.Webhooks, Quotas: a.Quotas, Push: a.Push, Logs: a.AuditLogs(),
+		Server:  a.serverPages(),
 		Exports: []string{a.BaseURL + deskapi.Base + log, live.String() + log, sandbox.String() + log},
 	})
 	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, Mailboxes: a.Mailboxes, Outbound: a.sender, BaseURL: a.BaseURL, MailHost: a.config.mailHost(), SendTrouble: a.sender.SendTrouble})

@@ -35,7 +35,7 @@ func helpdeskFiles() []db.FileColumn {
 func (a *App) opsDatabases() []ops.Database {
 	list := copiedDatabases([3]*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB})
 	since := time.Time{}
-	if kept := a.config.Retention.Events; kept > 0 {
+	if kept := a.current.Load().Retention.Events; kept > 0 {
 		since = a.DB.Now().Add(-kept).Add(2 * time.Hour) // retention runs every hour
 	}
 	list[0].Invariants = desk.Invariants(a.DB.Postgres(), since)

@@ -24,8 +24,8 @@ import (
 type outbox struct {
 	queue  *queue.Queue
 	sender mail.Sender
-	from   mail.Address // sender of mails without one
-	box    *seal.Box    // encrypts waiting mails: sign-in links are as sensitive as passwords
+	from   func() mail.Address // sender of mails without one
+	box    *seal.Box           // encrypts waiting mails: sign-in links are as sensitive as passwords
 }
 
 // Kinds of mail jobs.
@@ -36,33 +36,40 @@ const (
 
 const mailPurpose = "mail" // of the encryption
 
-// openMail returns the sender of mails: the configured mail server or delivery provider.
-// Without either, mails are stored in a folder and shown in the browser if the base URL
-// is this machine, since they have sign-in links; elsewhere every mail fails.
-func (a *App) openMail(providers http.RoundTripper) (mail.TrackedSender, error) {
+// openMailbox opens the folder of mails that cannot be sent if the base URL is this machine. Its
+// page shows them in the browser, since they have sign-in links.
+func (a *App) openMailbox() error {
+	if a.given.SMTPURL != "" || a.given.EmailDeliveryAPIKey != "" || !a.given.Loopback() {
+		return nil
+	}
+	box, err := mail.OpenMailbox(a.given.mailboxDir(), a.BaseURL, a.log)
+	if err != nil {
+		return fmt.Errorf("mailbox: %w", err)
+	}
+	a.mailbox = box
+	return nil
+}
+
+// openMail returns the sender of mails: the configured mail server or delivery provider, without
+// either the mailbox, and without a mailbox one that fails.
+func (a *App) openMail(c *Config, providers http.RoundTripper) (mail.TrackedSender, error) {
 	switch {
-	case a.config.SMTPURL != "":
-		server, err := mail.OpenSMTP(a.config.SMTPURL)
+	case c.SMTPURL != "":
+		server, err := mail.OpenSMTP(c.SMTPURL)
 		if err != nil {
 			return nil, fmt.Errorf("smtp-url: %w", err)
 		}
 		return server, nil
-	case a.config.EmailDeliveryAPIKey != "":
-		provider, err := openDelivery(a.config.APIURLs["email-delivery"], a.config.EmailDeliveryAPIKey, providers)
+	case c.EmailDeliveryAPIKey != "":
+		provider, err := openDelivery(c.APIURLs["email-delivery"], c.EmailDeliveryAPIKey, providers)
 		if err != nil {
 			return nil, fmt.Errorf("email-delivery-api: %w", err)
 		}
 		return provider, nil
+	case a.mailbox != nil:
+		return a.mailbox, nil
 	}
-	if !a.config.Loopback() {
-		return mail.Unsendable{Reason: "no way to send mail is configured (KICKSTAND_SMTP_URL)"}, nil
-	}
-	box, err := mail.OpenMailbox(a.config.mailboxDir(), a.BaseURL, a.log)
-	if err != nil {
-		return nil, fmt.Errorf("mailbox: %w", err)
-	}
-	a.mailbox = box
-	return box, nil
+	return mail.Unsendable{Reason: "no way to send mail is configured (KICKSTAND_SMTP_URL)"}, nil
 }
 
 func openDelivery(address, key string, transport http.RoundTripper) (*mail.HTTPSender, error) {
@@ -138,8 +145,8 @@ func deploymentCredentials(c Config, letters email.Config) map[string]channel.Cr
 	}
 }
 
-func (a *App) openOutbox(server mail.Sender, from mail.Address, box *seal.Box) *outbox {
-	o := &outbox{queue: a.queue, sender: server, from: from, box: box}
+func (a *App) openOutbox(server *mail.Switch, box *seal.Box) *outbox {
+	o := &outbox{queue: a.queue, sender: server, from: server.From, box: box}
 	a.queue.Handle(queue.Worker{Kind: mailKind, Outgoing: true, Concurrency: 8, Run: o.send, Retry: mail.Retry})
 	a.queue.Handle(queue.Worker{Kind: accountMailKind, Concurrency: 8, Run: o.send, Retry: mail.Retry})
 	return o
@@ -164,7 +171,7 @@ func (o *outbox) enqueue(ctx context.Context, tx *db.Tx, kind string, m mail.Mes
 		return fmt.Errorf("mail %q has no recipient", m.Subject)
 	}
 	if m.From == (mail.Address{}) {
-		m.From = o.from
+		m.From = o.from()
 	}
 	if m.MessageID == "" {
 		// Fixed now, so that a mail sent twice is recognizable.

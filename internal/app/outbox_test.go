@@ -47,7 +47,7 @@ func outboxFixture(t *testing.T) (*outbox, *db.DB, *relay) {
 	t.Helper()
 	d := dbtest.NewSQLite(t)
 	r := new(relay)
-	o := &outbox{queue: queue.Open(d, queue.Config{}), sender: r, from: mail.Address{Address: "no-reply@help.example.com"}, box: seal.New(seal.NewKey())}
+	o := &outbox{queue: queue.Open(d, queue.Config{}), sender: r, from: func() mail.Address { return mail.Address{Address: "no-reply@help.example.com"} }, box: seal.New(seal.NewKey())}
 	o.queue.Handle(queue.Worker{Kind: mailKind, Concurrency: 8, Run: o.send, Retry: mail.Retry})
 	return o, d, r
 }
@@ -146,7 +146,7 @@ func TestMailSurvivesRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := &relay{err: answer}
-			o := &outbox{queue: queue.Open(d, queue.Config{}), sender: r, from: mail.Address{Address: "no-reply@help.example.com"}, box: seal.New(key)}
+			o := &outbox{queue: queue.Open(d, queue.Config{}), sender: r, from: func() mail.Address { return mail.Address{Address: "no-reply@help.example.com"} }, box: seal.New(key)}
 			o.queue.Handle(queue.Worker{Kind: mailKind, Concurrency: 8, Run: o.send, Retry: mail.Retry})
 			if err := o.queue.Start(t.Context()); err != nil {
 				t.Fatal(err)

@@ -132,7 +132,7 @@ func TestNoDevPagesInProduction(t *testing.T) {
 		t.Errorf("got %d secrets of payments, want none", len(secrets))
 	}
 
-	carrier, err := closed.openMail(nil)
+	carrier, err := closed.openMail(&closed.config, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // openPush opens Web Push. Push services reach the operator at their address, else at the
 // deployment's.
 func (a *App) openPush(out outgoing, operator mail.Address) *push.Service {
-	contact := cmp.Or(operator.Address, out.from.Address)
+	contact := cmp.Or(operator.Address, out.server.From().Address)
 	if operator.Address == "" && a.base.Scheme == "https" {
 		contact = a.BaseURL
 	}

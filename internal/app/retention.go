@@ -125,7 +125,7 @@ func (a *App) maintain(ctx context.Context, now time.Time) error {
 		{"notices of unrouted events", func() error { return a.Inbound.NotifyOperator(ctx) }},
 		{"notices of dead events", func() error { return a.Inbound.NotifyDead(ctx) }},
 		{"deleting old inbound events", func() error {
-			before, ok := cutoff(now, a.config.Retention.Inbound)
+			before, ok := cutoff(now, a.current.Load().Retention.Inbound)
 			if !ok {
 				return a.Inbound.PurgeTokens(ctx)
 			}
@@ -135,11 +135,11 @@ func (a *App) maintain(ctx context.Context, now time.Time) error {
 		{"deleting mails of removed mailboxes", func() error { return a.Mailboxes.Purge(ctx) }},
 		{"deleting old challenges", func() error { return a.Connections.PurgeProofs(ctx) }},
 		{"deleting old deliveries", func() error {
-			_, err := a.Webhooks.Purge(ctx, a.config.Retention.Attempts)
+			_, err := a.Webhooks.Purge(ctx, a.current.Load().Retention.Attempts)
 			return err
 		}},
 		{"deleting old requests of API keys", func() error {
-			before, ok := cutoff(now, a.config.Retention.Requests)
+			before, ok := cutoff(now, a.current.Load().Retention.Requests)
 			if !ok {
 				return nil
 			}
@@ -158,7 +158,7 @@ func (a *App) maintain(ctx context.Context, now time.Time) error {
 
 // purgeEvents deletes the events past their retention.
 func (a *App) purgeEvents(ctx context.Context, now time.Time) error {
-	before, ok := cutoff(now, a.config.Retention.Events)
+	before, ok := cutoff(now, a.current.Load().Retention.Events)
 	if !ok {
 		return nil
 	}

@@ -52,7 +52,8 @@ func TestParseRetention(t *testing.T) {
 func TestHistoryEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)
-		a := &App{DB: d, config: Config{Retention: Retention{Events: 3 * day}}, log: quiet}
+		a := &App{DB: d, log: quiet}
+		a.current.Store(&Config{Retention: Retention{Events: 3 * day}})
 		emit := func() {
 			t.Helper()
 			// Ids contain the time; the generator does not go back to the bubble's.
@@ -77,7 +78,7 @@ func TestHistoryEnds(t *testing.T) {
 		if age := time.Since(oldest); count != 3 || age > 3*day {
 			t.Errorf("after ten days %d events are left, the oldest from %s ago; want those of three days", count, age)
 		}
-		a.config.Retention.Events = 0
+		a.current.Load().Retention.Events = 0
 		time.Sleep(1000 * day)
 		if err := a.purgeEvents(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
@@ -128,7 +129,7 @@ func TestMaintenance(t *testing.T) {
 		{Retention{Attempts: 10 * day, Inbound: 30 * day}, "1 1 2"},
 		{Retention{Events: day, Attempts: day, Inbound: day}, "0 0 0"},
 	} {
-		a.config.Retention = tt.retention
+		a.current.Load().Retention = tt.retention
 		if err := a.maintain(t.Context(), now); err != nil {
 			t.Error(err)
 		}

@@ -61,6 +61,7 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 		tending.Go(func() { a.live.Run(background) })
 	}
 	tending.Go(func() { a.protectAttachments(background) })
+	tending.Go(func() { a.watchSettings(background) })
 	if a.config.Worker {
 		tending.Go(func() { a.runMaintenance(background) })
 		tending.Go(func() { loop.Every(background, time.Hour, a.log, "count stored files", a.countStorage) })

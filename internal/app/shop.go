@@ -21,7 +21,7 @@ import (
 
 // openShop returns the service for orders and privacy requests. It follows the
 // connections of shops.
-func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, providers http.RoundTripper) (*shop.Service, error) {
+func (a *App) openShop(blobs blob.Store, server mail.Sender, providers http.RoundTripper) (*shop.Service, error) {
 	at := a.config.APIURLs["storefront"]
 	if at != "" {
 		if _, err := netguard.ParseAPIURL(strings.ReplaceAll(at, "{shop}", "acme.myshopify.com"), ""); err != nil {
@@ -36,7 +36,7 @@ func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, 
 		DB: a.DB, Queue: a.queue, Blob: blobs, Box: a.box, Desk: shopDesk{a.Desk},
 		Redactors:   []shop.Redactor{rawEvents{a}, storedEvents{a}, calls{a}},
 		Connections: shopConnections{a.Connections}, Admins: admins{a.Accounts},
-		Mail: server, MailFrom: from, BaseURL: a.BaseURL, HTTP: transport, APIURL: strings.TrimRight(at, "/"), Audit: a.Audit, Logger: a.log,
+		Mail: server, BaseURL: a.BaseURL, HTTP: transport, APIURL: strings.TrimRight(at, "/"), Audit: a.Audit, Logger: a.log,
 	})
 	a.Desk.OnCustomerMove(s.MoveCustomerTx)
 	a.Connections.OnChange(func(ctx context.Context, tx *db.Tx, c *connection.Connection, gone bool) error {

@@ -40,7 +40,7 @@ var layers = [][]string{
 	1: {"internal/clientgen/generate", "internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/rest/schema", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit", "internal/requestlog", "internal/quota"},
 	2: {
 		"internal/fleet/rideindex", "internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
-		"internal/apikey", "internal/call", "internal/shop", "internal/push",
+		"internal/apikey", "internal/call", "internal/shop", "internal/push", "internal/setting",
 	},
 	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/account/factor", "internal/billing", "internal/gbfs", "internal/remoteimage", "internal/search"},
 	4: {"internal/web/chart", "internal/web/mapview", "internal/rpc", "internal/importer", "internal/inbound", "internal/mailbox", "internal/smtpd", "internal/outbound", "internal/web", "internal/rest"},

@@ -14,6 +14,7 @@ type Notification struct {
 	Before  []string // paragraphs
 	Action  Action   // may be zero
 	After   []string // paragraphs
+	Accent  string   // color of the button, on which white can be read: #4f46e5; empty: the default
 }
 
 // Action is a link on a line of its own, or a button.
@@ -54,7 +55,7 @@ var notificationPage = template.Must(template.New("letter").Parse(`<!doctype htm
 <body style="margin:0;padding:24px;font:16px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif">
 <div style="max-width:560px;margin:0 auto">
 {{range .Before}}<p style="margin:0 0 16px">{{.}}</p>
-{{end}}{{with .Action}}{{if .URL}}<p style="margin:24px 0"><a href="{{.URL}}" style="display:inline-block;padding:10px 20px;border-radius:6px;background:#4f46e5;color:#ffffff;font-weight:600;text-decoration:none">{{.Label}}</a></p>
+{{end}}{{with .Action}}{{if .URL}}<p style="margin:24px 0"><a href="{{.URL}}" style="display:inline-block;padding:10px 20px;border-radius:6px;background:{{or $.Accent "#4f46e5"}};color:#ffffff;font-weight:600;text-decoration:none">{{.Label}}</a></p>
 <p style="margin:0 0 16px;font-size:13px;color:#6b7280">If the button does nothing, open this address:<br><a href="{{.URL}}" style="color:inherit;word-break:break-all">{{.URL}}</a></p>
 {{end}}{{end}}{{range .After}}<p style="margin:0 0 16px;font-size:14px;color:#6b7280">{{.}}</p>
 {{end}}</div>

@@ -74,7 +74,7 @@ type mailRoute struct {
 
 // mailRoute returns the route of the connection. An error reports invalid credentials.
 func (a *attempt) mailRoute() (mailRoute, error) {
-	r := mailRoute{server: a.mail, slot: "mail", via: bySMTP}
+	r := mailRoute{server: mail.Current(a.mail), slot: "mail", via: bySMTP}
 	own, err := a.openMail(&a.connection, a.connection.Credentials())
 	if own != nil {
 		r.server, r.slot = own, "mail/"+a.connection.ID

@@ -45,12 +45,18 @@ type Request struct {
 	Now          time.Time            // in the user's time zone
 	Client       account.Client       // the user agent and IP address
 
-	liveMark  string // the live mark before the page's first query
-	zoneKnown bool   // the zone of Now is the user's; otherwise it is UTC
+	liveMark   string                                              // the live mark before the page's first query
+	zoneKnown  bool                                                // the zone of Now is the user's; otherwise it is UTC
+	isOperator func(ctx context.Context, by account.Identity) bool // nil: nobody
 }
 
 // Admin reports whether the user is an admin of the organization.
 func (r *Request) Admin() bool { return r.Role == account.Admin }
+
+// Operator reports whether the user sees and changes the settings of the deployment.
+func (r *Request) Operator() bool {
+	return r.isOperator != nil && r.isOperator(r.Context(), r.Identity)
+}
 
 // Handler handles a request. It returns an error only if it has written nothing: a
 // [problem.Error] is rendered with its message, any other error with an id under which it
@@ -217,7 +223,7 @@ func (s *Site) authenticate(w http.ResponseWriter, r *http.Request) (*Request, e
 		return nil, err
 	}
 	id, _ := account.FromContext(ctx)
-	req := &Request{Request: r.WithContext(ctx), Identity: id, Preferences: account.ReadPreferences(id.User.Preferences), Client: s.gate.Client(r)}
+	req := &Request{Request: r.WithContext(ctx), Identity: id, Preferences: account.ReadPreferences(id.User.Preferences), Client: s.gate.Client(r), isOperator: s.isOperator}
 	zone, known := readerZone(r, &req.Preferences)
 	req.Now, req.zoneKnown = s.accounts.Now().In(zone), known
 	if id.OrganizationID != "" {

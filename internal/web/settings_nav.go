@@ -2,6 +2,9 @@ package web
 
 import "strings"
 
+// ServerPath is the page of the deployment's settings, for operators.
+const ServerPath = "/settings/server"
+
 // SettingsViews returns the settings pages for the sidebar, with the one at or above path
 // marked. Pages for admins follow the rules of package rpc.
 func SettingsViews(r *Request, path string) []NavItem {
@@ -29,6 +32,9 @@ func SettingsViews(r *Request, path string) []NavItem {
 			NavItem{Path: "/settings/import", Label: "Import"},
 			NavItem{Path: "/settings/audit", Label: "Audit log"},
 		)
+	}
+	if r.Operator() {
+		views = append(views, NavItem{Path: ServerPath, Label: "Server"})
 	}
 	for i := range views {
 		e := &views[i]

@@ -62,6 +62,8 @@ type Config struct {
 	// NotFound is called with the id in the path of a page that does not exist in the
 	// caller's organization; another organization may have it. May be nil.
 	NotFound func(ctx context.Context, organizationID, id string)
+	// IsOperator reports whether a user sees and changes the settings of the deployment. Nil: nobody.
+	IsOperator func(ctx context.Context, by account.Identity) bool
 }
 
 // Endpoint is an entry in the start page's list of endpoints.
@@ -91,6 +93,7 @@ type Site struct {
 	assets    *assets
 	streams   streams
 
+	isOperator   func(ctx context.Context, by account.Identity) bool // nil: nobody
 	onNotFound   func(ctx context.Context, organizationID, id string)
 	countNotices func(ctx context.Context, organizationID, userID string) (int, error) // nil: none
 }
@@ -110,6 +113,7 @@ func New(c Config) *Site {
 		mailbox:   c.Mailbox,
 		log:       c.Logger,
 
+		isOperator: c.IsOperator,
 		onNotFound: c.NotFound,
 		mux:        http.NewServeMux(),
 		templates:  make(templates),
@@ -162,6 +166,7 @@ func (s *Site) handlePages() {
 	}
 	s.handle("/live", s.liveEvents, nil)
 	s.handle(pushWorkerPath, s.pushWorker, nil)
+	s.mux.HandleFunc("GET "+brandPath+"{sheet}", s.brand)
 	s.mux.Handle("GET "+s.assets.base, s.assets)
 	s.mux.HandleFunc("/", s.notFound)
 }
@@ -224,6 +229,7 @@ type page struct {
 	Wide   bool    // wider than a card
 	Posts  bool    // contains a form
 	Script string  // a module of static/js; empty: none
+	Brand  string  // path of the style sheet with an organization's color; empty: none
 	Fields Fields  // of the form; the errors are listed above it
 	Notice *Notice // of the action before; nil: none
 	Body   any     // for the page's template

@@ -9,7 +9,7 @@ var groupTexts = [][2]string{
 	{"organization", "Organization"}, {"quota", "Quotas"}, {"api_key", "API keys"}, {"webhook", "Webhooks"}, {"channel", "Channels"}, {"inbound_event", "Inbound events"},
 	{"sla_policy", "Service levels"}, {"macro", "Macros"}, {"ticket", "Tickets"}, {"customer", "Customers"}, {"view", "Views"}, {"privacy_request", "Privacy requests"},
 	{"import", "Imports of history"}, {"records", "Exports and imports"}, {"tool", "MCP clients"}, {"settings", "Fleet settings"}, {"subaccount", "Subaccounts"}, {"pricing", "Pricing"}, {"zone", "Zones"},
-	{"vehicle", "Vehicles"}, {"ride", "Rides"}, {"fleet", "Fleet"}, {"sandbox", "Sandbox"}, {"audit", "Audit log"},
+	{"vehicle", "Vehicles"}, {"ride", "Rides"}, {"fleet", "Fleet"}, {"sandbox", "Sandbox"}, {"audit", "Audit log"}, {"server_setting", "Server settings"},
 }
 
 // actions are the labels of the actions, in the filter's order.
@@ -49,7 +49,7 @@ var actions = [][2]string{
 	{"fleet.imported", "Fleet imported"}, {"fleet.exported", "Fleet exported"}, {"fleet.seeded", "Fleet filled with sample data"},
 	{"sandbox.reset", "Sandbox reset"}, {"sandbox.clock_advanced", "Sandbox clock advanced"},
 	{"audit.exported", "Audit log exported"}, {"audit.verified", "Audit log verified"}, {"audit.verification_failed", "Audit log failed verification"},
-	{"deployment.restored", "Restored from a backup"}, {"deployment.moved", "Moved to another database"},
+	{"server_setting.updated", "Setting of the server changed"}, {"deployment.restored", "Restored from a backup"}, {"deployment.moved", "Moved to another database"},
 	{"outgoing.held", "Outgoing work held"}, {"outgoing.released", "Outgoing work released"}, {"outgoing.discarded", "Outgoing work discarded"},
 	{"audit.chain_started", "Audit log started"}, {"refusals.merged", "Further refusals"}, {"request.foreign_host", "Request for another host refused"}, {"tenant.refused", "Request for a foreign record refused"},
 }

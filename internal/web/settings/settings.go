@@ -40,6 +40,7 @@ type Config struct {
 	Logs     []*audit.Log  // all logs
 	// Exports are the URLs from which keys can export the audit log.
 	Exports []string
+	Server  Server
 }
 
 type pages struct {
@@ -75,6 +76,7 @@ func Register(s *web.Site, c Config) {
 	p.Handle("/settings/invitations/{id}", web.Route{Post: p.changeInvitation, Admin: true})
 
 	p.Handle("/settings/organization", web.Route{Get: p.organization, Post: p.rename, Routine: true})
+	p.Handle(brandingPath, web.Route{Get: p.branding, Post: p.saveBranding, Admin: true, Routine: true})
 	p.Handle(timeZonePath, web.Route{Post: p.setTimeZone, Admin: true, Routine: true})
 	p.Handle("/settings/organization/second-factor", web.Route{Post: p.requireSecondFactor, Admin: true})
 	p.Handle(signInPath, web.Route{Get: p.showSignInForm, Post: p.saveSignIn, Admin: true})
@@ -93,6 +95,8 @@ func Register(s *web.Site, c Config) {
 	p.Handle(importPath, web.Route{Get: p.imports, Post: p.uploadImport, Admin: true, Routine: true})
 	p.Handle(importPath+"/{id}", web.Route{Get: p.showImport, Post: p.startImport, Admin: true, Routine: true})
 	p.Handle(importPath+"/{id}/undo", web.Route{Get: p.confirmUndoImport, Post: p.undoImport, Admin: true})
+
+	p.registerServer()
 
 	p.Handle(auditPath, web.Route{Get: p.audit, Admin: true})
 	p.Handle(verifyPath, web.Route{Post: p.verify, Admin: true, Routine: true})

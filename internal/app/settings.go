@@ -1,0 +1,311 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/loop"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/setting"
+	"github.com/kickstand-dev/kickstand/internal/web/settings"
+)
+
+// settingsInterval is the time after which a process notices a change of another one's page.
+const settingsInterval = 3 * time.Second
+
+// settingsSchema is the version of the helpdesk's schema that has settings of the page.
+const settingsSchema = 80
+
+// fixed returns what fixes the value of a setting, so that the page cannot change it; empty: nothing.
+func (c *Config) fixed(name string) string {
+	i := slices.IndexFunc(c.Settings, func(s setting.Setting) bool { return s.Name == name })
+	if i < 0 || !c.Settings[i].Fixed() {
+		return ""
+	}
+	return c.Settings[i].By
+}
+
+// withPage returns c with the values of the page that nothing overrides.
+func (c Config) withPage(values map[string]string) (Config, error) {
+	for name, value := range values {
+		if value == "" || c.fixed(name) != "" {
+			continue
+		}
+		if err := c.set(name, value); err != nil {
+			return c, &setting.Error{Name: name, Err: err}
+		}
+	}
+	return c, nil
+}
+
+// set sets a changeable setting. It refuses what the start would refuse.
+func (c *Config) set(name, value string) (err error) {
+	switch name {
+	case setting.SMTPURL:
+		c.SMTPURL = value
+		_, err = mail.OpenSMTP(value)
+	case setting.MailFrom:
+		c.MailFrom = value
+		_, err = mail.ParseAddress(value)
+	case setting.SignUp:
+		c.SignUp = value
+		_, err = account.ParseSignUpPolicy(value)
+	case setting.Retention:
+		c.Retention, err = ParseRetention(strings.Split(value, ","))
+	default:
+		err = errors.New("cannot be changed while the server runs")
+	}
+	return err
+}
+
+// texts returns the texts of values.
+func texts(values map[string]setting.Value) map[string]string {
+	out := make(map[string]string, len(values))
+	for name, v := range values {
+		out[name] = v.Text
+	}
+	return out
+}
+
+// WithPage returns c with the values of the page, and these values. It changes nothing, and finds no
+// values without a database.
+func (c Config) WithPage(ctx context.Context) (Config, map[string]setting.Value, error) {
+	if _, err := os.Stat(c.keyPath()); c.SecretKey == "" && err != nil {
+		return c, nil, nil // a server has yet to create its key
+	}
+	box, err := openBox(c)
+	if err != nil {
+		return c, nil, err
+	}
+	d, done, err := c.closedDatabases()[0].Open(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil, nil
+	}
+	if err != nil {
+		return c, nil, err
+	}
+	defer done()
+	state, err := d.Inspect(ctx)
+	if err != nil || state.Version < settingsSchema {
+		return c, nil, err
+	}
+	values, err := setting.Open(d, box, nil).Values(ctx)
+	if err != nil {
+		return c, nil, err
+	}
+	c, err = c.withPage(texts(values))
+	return c, values, err
+}
+
+// CheckServe is [Config.CheckServe] with the values of the page.
+func CheckServe(ctx context.Context, c Config) error {
+	err := c.CheckServe()
+	if err == nil {
+		return nil
+	}
+	if page, _, perr := c.WithPage(ctx); perr == nil {
+		return page.CheckServe()
+	}
+	return err
+}
+
+// openSettings reads the settings of the page for the start.
+func (a *App) openSettings(ctx context.Context) error {
+	a.settings = setting.Open(a.DB, a.box, a.Audit)
+	values, err := a.settings.Values(ctx)
+	if err != nil {
+		return err
+	}
+	if a.config, err = a.given.withPage(texts(values)); err != nil {
+		return fmt.Errorf("settings of the page: %w", err)
+	}
+	current := a.config
+	a.current.Store(&current)
+	return nil
+}
+
+// watchSettings applies changes of the page until ctx ends.
+func (a *App) watchSettings(ctx context.Context) {
+	loop.Every(ctx, settingsInterval, a.log, "reading the settings of the page", a.reloadSettings)
+}
+
+// reloadSettings applies changes of the page, of this process or another.
+func (a *App) reloadSettings(ctx context.Context) error {
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
+	values, err := a.settings.Values(ctx)
+	if err != nil {
+		return err
+	}
+	next, err := a.given.withPage(texts(values))
+	if err != nil {
+		return err
+	}
+	now := a.current.Load()
+	var changed []string
+	for name, differs := range map[string]bool{
+		setting.SMTPURL: next.SMTPURL != now.SMTPURL, setting.MailFrom: next.MailFrom != now.MailFrom,
+		setting.SignUp: next.SignUp != now.SignUp, setting.Retention: next.Retention != now.Retention,
+	} {
+		if differs {
+			changed = append(changed, name)
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	policy, err := next.signUpPolicy()
+	if err != nil {
+		return err
+	}
+	from, err := mail.ParseAddress(next.MailFrom)
+	if err != nil {
+		return err
+	}
+	sender := mail.Current(a.mailSwitch)
+	if next.SMTPURL != now.SMTPURL {
+		if sender, err = a.openMail(&next, a.providers); err != nil {
+			return err
+		}
+	}
+	a.mailSwitch.Set(sender, from)
+	a.Accounts.SetSignUp(policy)
+	a.current.Store(&next)
+	slices.Sort(changed)
+	a.log.InfoContext(ctx, "settings changed on the page", "settings", strings.Join(changed, ", "))
+	return nil
+}
+
+// Settings returns all settings with their effective values, secrets masked.
+func (a *App) Settings(ctx context.Context) ([]setting.Setting, error) {
+	values, err := a.settings.Values(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := setting.Overlay(a.given.Settings, values)
+	for i := range list {
+		if s := &list[i]; s.Name == setting.SignUp && s.Value == "" {
+			s.Value = a.Accounts.SignUp().String()
+		}
+	}
+	return list, nil
+}
+
+// candidate returns the configuration as it were with values of the page; an empty value means none.
+// A refusal is a [setting.Error].
+func (a *App) candidate(ctx context.Context, values map[string]string) (Config, error) {
+	stored, err := a.settings.Values(ctx)
+	if err != nil {
+		return Config{}, err
+	}
+	page := texts(stored)
+	for name := range values {
+		if by := a.given.fixed(name); by != "" {
+			return Config{}, &setting.Error{Name: name, Err: fmt.Errorf("is fixed by %s", by)}
+		}
+		if !slices.Contains(setting.Changeable, name) {
+			return Config{}, &setting.Error{Name: name, Err: errors.New("cannot be changed while the server runs")}
+		}
+	}
+	maps.Copy(page, values)
+	c, err := a.given.withPage(page)
+	if err != nil {
+		return c, err
+	}
+	if err := c.CheckServe(); err != nil {
+		return c, &setting.Error{Name: setting.SMTPURL, Err: errors.New("is the only way to send mail: this server has a public base URL")}
+	}
+	return c, nil
+}
+
+// SaveSettings stores values of the page by the names of their settings, all or none, and applies them; an
+// empty one deletes the value of the page. A refusal is a [setting.Error].
+func (a *App) SaveSettings(ctx context.Context, values map[string]string) error {
+	if _, err := a.candidate(ctx, values); err != nil {
+		return err
+	}
+	if err := a.settings.Save(ctx, values); err != nil {
+		return err
+	}
+	return a.reloadSettings(ctx)
+}
+
+// testMailTimeout bounds the sending of a test mail, for which a browser waits.
+const testMailTimeout = 30 * time.Second
+
+// TestMail sends a mail to an address as the server would with values of the page. A refusal, also of the
+// mail server, is a [setting.Error].
+func (a *App) TestMail(ctx context.Context, values map[string]string, to string) error {
+	c, err := a.candidate(ctx, values)
+	if err != nil {
+		return err
+	}
+	sender, err := a.openMail(&c, a.providers)
+	if err != nil {
+		return err
+	}
+	from, err := mail.ParseAddress(c.MailFrom)
+	if err != nil {
+		return err
+	}
+	m, err := mail.Notification{
+		Subject: "Test mail of " + a.base.Host,
+		Before:  []string{"This mail tests the mail settings of " + a.BaseURL + "."},
+	}.Message(from, mail.Address{Address: to})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, testMailTimeout)
+	defer cancel()
+	if err := sender.Send(ctx, m); err != nil {
+		return &setting.Error{Name: setting.SMTPURL, Err: fmt.Errorf("did not accept the test mail: %s", strings.TrimPrefix(err.Error(), "mail: "))}
+	}
+	return nil
+}
+
+// isOperator reports whether a user sees and changes the server's settings.
+func (a *App) isOperator(ctx context.Context, by account.Identity) bool {
+	if len(a.config.Operators) > 0 {
+		return slices.ContainsFunc(a.config.Operators, func(o string) bool { return account.SameEmail(o, by.User.Email) })
+	}
+	if !a.config.Loopback() || by.Role != account.Admin {
+		return false
+	}
+	id, ok, err := a.Accounts.DefaultOrganization(ctx, a.DB)
+	if err != nil {
+		a.log.WarnContext(ctx, "default organization not found", "error", err)
+	}
+	return ok && id == by.OrganizationID
+}
+
+// serverPages returns what operators see on the pages of the deployment.
+func (a *App) serverPages() settings.Server {
+	var roles []string
+	for _, role := range []struct {
+		name string
+		on   bool
+	}{{"web", a.config.Web}, {"worker", a.config.Worker}} {
+		if role.on {
+			roles = append(roles, role.name)
+		}
+	}
+	return settings.Server{
+		Settings: a.Settings, Save: a.SaveSettings, TestMail: a.TestMail,
+		Checks: func(ctx context.Context) (list []settings.ServerCheck) {
+			for _, f := range a.findings(ctx) {
+				list = append(list, settings.ServerCheck{Name: f.Check, Status: string(f.Status), Found: f.Found, Remedy: f.Remedy})
+			}
+			return list
+		},
+		Facts: [][2]string{{"Version", buildVersion()}, {"Go", runtime.Version()}, {"Roles", strings.Join(roles, ", ")}},
+	}
+}
