@@ -305,8 +305,23 @@ func sendBlock(ctx context.Context, q db.Querier, organizationID string, c *Conv
 }
 
 // SendKind returns the queue's kind of jobs that send the messages of a channel.
-// Their lane is the conversation, their id the message's.
-func SendKind(channel string) string { return "outbound/" + channel }
+// Their lane is the conversation, their id the message's. Mail has a kind that programs before
+// signatures, Markdown and blind copies do not run: they would leave them out.
+func SendKind(channel string) string {
+	if channel == channelEmail {
+		return "outbound/mail"
+	}
+	return "outbound/" + channel
+}
+
+// SendKinds returns the kinds of jobs that send the messages of a channel, also of those that earlier
+// programs enqueued.
+func SendKinds(channel string) []string {
+	if channel == channelEmail {
+		return []string{SendKind(channel), "outbound/email"}
+	}
+	return []string{SendKind(channel)}
+}
 
 // outgoingFiles returns the files of a message for a channel.
 func (s *Service) outgoingFiles(channelName string, attachments []Attachment, now time.Time) []channel.OutgoingFile {
