@@ -476,8 +476,7 @@ func (s *Service) redactMentions(ctx context.Context, organizationID, customerID
 // redactPending removes addresses, given by their keys, from the recipients of replies that have not
 // left. One that is for such an address itself fails.
 func (s *Service) redactPending(ctx context.Context, organizationID string, keys []string) error {
-	list, err := db.All(ctx, s.db, scanPending, "SELECT "+pendingColumns+` FROM pending_replies
-		WHERE organization_id = $1 AND (recipient IS NOT NULL OR cc IS NOT NULL OR bcc IS NOT NULL OR dropped IS NOT NULL)`, organizationID)
+	list, err := db.All(ctx, s.db, scanPending, selectPending+`WHERE organization_id = $1 AND (recipient IS NOT NULL OR cc IS NOT NULL OR bcc IS NOT NULL OR dropped IS NOT NULL)`, organizationID)
 	if err != nil {
 		return fmt.Errorf("find pending replies: %w", err)
 	}

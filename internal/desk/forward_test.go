@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -270,4 +271,31 @@ func TestForwardNewest(t *testing.T) {
 	if strings.Contains(m.Text, "first a") || strings.Index(m.Text, "reply 0") > strings.Index(m.Text, "reply 1") || len(m.Details.Forwarded) != 2 {
 		t.Errorf("forwarded are %d bytes of %q", len(m.Text), m.Details.Forwarded)
 	}
+}
+
+// TestHeldForwardReply: a reply in the conversation of a forward that waits crosses no reply to the
+// customer, and the other way round.
+func TestHeldForwardReply(t *testing.T) {
+	onClock(t, func(t *testing.T, f *fixture) {
+		one := f.intake(mail("ana@c.example", "m1@c.example"))
+		m, err := f.forward(orgA, one.TicketID, desk.Forward{To: "sam@supplier.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := f.newest(one.TicketID)
+		held, err := f.later(one.TicketID, grace, desk.Reply{ConversationID: m.ConversationID, SendAt: time.Now().Add(time.Hour)}, desk.Draft{Text: "When?"})
+		if err != nil || held.Kind != desk.KindForward {
+			t.Fatalf("held is a %s, %v", held.Kind, err)
+		}
+		if p, err := f.desk.PendingReply(t.Context(), f.db, orgA, held.ID); err != nil || p.Kind != desk.KindForward {
+			t.Errorf("waiting is a %s, %v", p.Kind, err)
+		}
+		if _, err := f.replyHaving(one.TicketID, robin, seen); err != nil {
+			t.Errorf("a reply to the customer: %v", err)
+		}
+		pass(2 * time.Hour)
+		if got := f.last(one.TicketID); got.ID != held.ID || got.Kind != desk.KindForward || f.pending(one.TicketID) != "" {
+			t.Errorf("the last is %+v, waiting %q", got, f.pending(one.TicketID))
+		}
+	}, func(c *desk.Config) { c.Dispatcher = dispatcher{} })
 }
