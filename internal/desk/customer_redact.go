@@ -246,7 +246,9 @@ func (s *Service) redactOnce(ctx context.Context, organizationID, customerID str
 		if err != nil {
 			return "", err
 		}
+		var messages []string // of the customer
 		for _, id := range ids {
+			var theirs []string
 			err := s.db.Write(ctx, func(tx *db.Tx) error {
 				t, err := lockTicket(ctx, tx, organizationID, id)
 				if errors.Is(err, db.ErrNoRows) {
@@ -258,11 +260,16 @@ func (s *Service) redactOnce(ctx context.Context, organizationID, customerID str
 				if err := redactAnnotations(ctx, tx, t.ID, known); err != nil {
 					return err
 				}
-				return s.redactTicket(ctx, tx, &t, customerID, addresses)
+				theirs, err = s.redactTicket(ctx, tx, &t, customerID, addresses)
+				return err
 			})
 			if err != nil {
 				return "", fmt.Errorf("redact ticket: %w", err)
 			}
+			messages = append(messages, theirs...)
+		}
+		if err := s.redactForwards(ctx, organizationID, ids, messages); err != nil {
+			return "", err
 		}
 		survivor := customerID
 		if err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
@@ -286,17 +293,18 @@ func (s *Service) redactOnce(ctx context.Context, organizationID, customerID str
 	}
 }
 
-// redactTicket removes a customer's part of a locked ticket.
-func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, customerID string, addresses []string) error {
+// redactTicket removes a customer's part of a locked ticket, and returns the ids of its messages.
+func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, customerID string, addresses []string) (all []string, err error) {
 	if err := s.deleteTicketPending(ctx, tx, t, customerID); err != nil {
-		return err
+		return nil, err
 	}
 	p, err := s.loadCustomerPart(ctx, tx, t, customerID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var ids []string
 	for _, m := range p.messages {
+		all = append(all, m.ID)
 		if !m.Details.Redacted {
 			ids = append(ids, m.ID)
 		}
@@ -304,25 +312,66 @@ func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, custom
 	own := t.Customer.ID == customerID
 	renamed := own && (t.Subject != redactedSubject || t.ExternalID != "" || len(t.Metadata) > 0)
 	if len(ids) == 0 && !renamed {
-		return nil
+		return all, nil
 	}
 	if err := s.clearMessages(ctx, tx, t, ids); err != nil {
-		return err
+		return nil, err
 	}
 	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1", t.ID); err != nil {
-		return fmt.Errorf("delete drafts: %w", err)
+		return nil, fmt.Errorf("delete drafts: %w", err)
 	}
 	if len(addresses) > 0 {
 		if err := tx.Queue(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", t.ID, addresses); err != nil {
-			return fmt.Errorf("remove participants: %w", err)
+			return nil, fmt.Errorf("remove participants: %w", err)
 		}
 	}
 	if renamed {
 		if err := s.redactTicketFields(ctx, tx, t); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return s.enqueueTicketIndexing(ctx, tx, t)
+	return all, s.enqueueTicketIndexing(ctx, tx, t)
+}
+
+// redactForwards clears forwards of messages in tickets that messages of some tickets were split off,
+// or that were split off those.
+func (s *Service) redactForwards(ctx context.Context, organizationID string, ticketIDs, messageIDs []string) error {
+	if len(messageIDs) == 0 {
+		return nil
+	}
+	known, next := slices.Clone(ticketIDs), ticketIDs
+	for len(next) > 0 {
+		near, err := db.All(ctx, s.db, scanText, `SELECT id FROM tickets WHERE linked_ticket_id = ANY($1) AND link_reason = $2
+			UNION SELECT linked_ticket_id FROM tickets WHERE id = ANY($1) AND link_reason = $2
+			UNION SELECT merged_into_id FROM tickets WHERE id = ANY($1) AND merged_into_id IS NOT NULL`, next, LinkSplit)
+		if err != nil {
+			return fmt.Errorf("find split tickets: %w", err)
+		}
+		next = slices.DeleteFunc(near, func(id string) bool { return slices.Contains(known, id) })
+		known = append(known, next...)
+	}
+	for _, id := range known[len(ticketIDs):] {
+		if err := s.db.Write(ctx, func(tx *db.Tx) error {
+			t, err := lockTicket(ctx, tx, organizationID, id)
+			if errors.Is(err, db.ErrNoRows) {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("load ticket: %w", err)
+			}
+			copies, err := forwardsOf(ctx, tx, &t, messageIDs)
+			if err != nil || len(copies) == 0 {
+				return err
+			}
+			if err := s.clearMessages(ctx, tx, &t, copies); err != nil {
+				return err
+			}
+			return s.enqueueTicketIndexing(ctx, tx, &t)
+		}); err != nil {
+			return fmt.Errorf("redact forwards: %w", err)
+		}
+	}
+	return nil
 }
 
 // clearMessages removes the content, recipients and ids of messages of a ticket,

@@ -3,6 +3,7 @@ package desk_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -377,6 +378,13 @@ func TestRedactBystander(t *testing.T) {
 // TestRedactForwards: copies of a redacted message in forwards of it go with it, and the answers,
 // which quote it. Other forwards stay.
 func TestRedactForwards(t *testing.T) {
+	for _, moved := range []bool{false, true} {
+		t.Run(fmt.Sprintf("moved %t", moved), func(t *testing.T) { testRedactForwards(t, moved) })
+	}
+}
+
+// testRedactForwards moves the message to another ticket before.
+func testRedactForwards(t *testing.T, moved bool) {
 	f := guarded(t)
 	const word = "zanzibar"
 	ana := f.intake(mail("ana@c.example", "m1@c.example"))
@@ -405,6 +413,11 @@ func TestRedactForwards(t *testing.T) {
 	}
 	if !strings.Contains(all.Text+nested.Text, word) || len(all.Attachments) != 1 || strings.Contains(other.Text, word) {
 		t.Fatalf("forwarded are %q, %q, %q", all.Text, nested.Text, other.Text)
+	}
+	if moved {
+		if _, err := f.split(orgA, ana.TicketID, bob.MessageID); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := f.desk.Redact(t.Context(), orgA, bob.CustomerID); err != nil {
 		t.Fatal(err)
