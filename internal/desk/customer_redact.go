@@ -83,7 +83,7 @@ func (s *Service) dossier(ctx context.Context, q db.Querier, organizationID, cus
 		}
 		for i := range of.Messages {
 			m := &of.Messages[i]
-			m.Details.Recipient, m.Details.RecipientChanged = nil, nil // may be another person
+			m.withoutOthers()
 			for _, a := range m.Attachments {
 				if a.BlobKey != "" {
 					d.Files = append(d.Files, a)
@@ -106,6 +106,19 @@ func (s *Service) dossier(ctx context.Context, q db.Querier, organizationID, cus
 		Tickets  []dossierTicket  `json:"tickets"`
 	}{c, merged, tickets})
 	return d, err
+}
+
+// withoutOthers removes the addresses of people whom the customer does not see in a message.
+func (m *Message) withoutOthers() {
+	d := &m.Details
+	d.Recipient, d.RecipientChanged, d.Bcc = nil, nil, nil
+	if m.Kind != KindForward {
+		return
+	}
+	m.Details = Details{Subject: d.Subject, Deleted: d.Deleted, Redacted: d.Redacted}
+	if m.Author.Type == AuthorCustomer {
+		m.Author, m.ExternalID = event.Author{Type: AuthorCustomer}, ""
+	}
 }
 
 // loadMerges sets EventIDs and EventTicketIDs, from TicketIDs.
@@ -233,7 +246,9 @@ func (s *Service) redactOnce(ctx context.Context, organizationID, customerID str
 		if err != nil {
 			return "", err
 		}
+		var messages []string // of the customer
 		for _, id := range ids {
+			var theirs []string
 			err := s.db.Write(ctx, func(tx *db.Tx) error {
 				t, err := lockTicket(ctx, tx, organizationID, id)
 				if errors.Is(err, db.ErrNoRows) {
@@ -245,11 +260,16 @@ func (s *Service) redactOnce(ctx context.Context, organizationID, customerID str
 				if err := redactAnnotations(ctx, tx, t.ID, known); err != nil {
 					return err
 				}
-				return s.redactTicket(ctx, tx, &t, customerID, addresses)
+				theirs, err = s.redactTicket(ctx, tx, &t, customerID, addresses)
+				return err
 			})
 			if err != nil {
 				return "", fmt.Errorf("redact ticket: %w", err)
 			}
+			messages = append(messages, theirs...)
+		}
+		if err := s.redactForwards(ctx, organizationID, ids, messages); err != nil {
+			return "", err
 		}
 		survivor := customerID
 		if err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
@@ -273,17 +293,18 @@ func (s *Service) redactOnce(ctx context.Context, organizationID, customerID str
 	}
 }
 
-// redactTicket removes a customer's part of a locked ticket.
-func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, customerID string, addresses []string) error {
+// redactTicket removes a customer's part of a locked ticket, and returns the ids of its messages.
+func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, customerID string, addresses []string) (all []string, err error) {
 	if err := s.deleteTicketPending(ctx, tx, t, customerID); err != nil {
-		return err
+		return nil, err
 	}
 	p, err := s.loadCustomerPart(ctx, tx, t, customerID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var ids []string
 	for _, m := range p.messages {
+		all = append(all, m.ID)
 		if !m.Details.Redacted {
 			ids = append(ids, m.ID)
 		}
@@ -291,33 +312,80 @@ func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, custom
 	own := t.Customer.ID == customerID
 	renamed := own && (t.Subject != redactedSubject || t.ExternalID != "" || len(t.Metadata) > 0)
 	if len(ids) == 0 && !renamed {
-		return nil
+		return all, nil
 	}
 	if err := s.clearMessages(ctx, tx, t, ids); err != nil {
-		return err
+		return nil, err
 	}
 	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1", t.ID); err != nil {
-		return fmt.Errorf("delete drafts: %w", err)
+		return nil, fmt.Errorf("delete drafts: %w", err)
 	}
 	if len(addresses) > 0 {
 		if err := tx.Queue(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", t.ID, addresses); err != nil {
-			return fmt.Errorf("remove participants: %w", err)
+			return nil, fmt.Errorf("remove participants: %w", err)
 		}
 	}
 	if renamed {
 		if err := s.redactTicketFields(ctx, tx, t); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return s.enqueueTicketIndexing(ctx, tx, t)
+	return all, s.enqueueTicketIndexing(ctx, tx, t)
+}
+
+// redactForwards clears forwards of messages in tickets that messages of some tickets were split off,
+// or that were split off those.
+func (s *Service) redactForwards(ctx context.Context, organizationID string, ticketIDs, messageIDs []string) error {
+	if len(messageIDs) == 0 {
+		return nil
+	}
+	known, next := slices.Clone(ticketIDs), ticketIDs
+	for len(next) > 0 {
+		near, err := db.All(ctx, s.db, scanText, `SELECT id FROM tickets WHERE linked_ticket_id = ANY($1) AND link_reason = $2
+			UNION SELECT linked_ticket_id FROM tickets WHERE id = ANY($1) AND link_reason = $2
+			UNION SELECT merged_into_id FROM tickets WHERE id = ANY($1) AND merged_into_id IS NOT NULL`, next, LinkSplit)
+		if err != nil {
+			return fmt.Errorf("find split tickets: %w", err)
+		}
+		next = slices.DeleteFunc(near, func(id string) bool { return slices.Contains(known, id) })
+		known = append(known, next...)
+	}
+	for _, id := range known[len(ticketIDs):] {
+		if err := s.db.Write(ctx, func(tx *db.Tx) error {
+			t, err := lockTicket(ctx, tx, organizationID, id)
+			if errors.Is(err, db.ErrNoRows) {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("load ticket: %w", err)
+			}
+			copies, err := forwardsOf(ctx, tx, &t, messageIDs)
+			if err != nil || len(copies) == 0 {
+				return err
+			}
+			if err := s.clearMessages(ctx, tx, &t, copies); err != nil {
+				return err
+			}
+			return s.enqueueTicketIndexing(ctx, tx, &t)
+		}); err != nil {
+			return fmt.Errorf("redact forwards: %w", err)
+		}
+	}
+	return nil
 }
 
 // clearMessages removes the content, recipients and ids of messages of a ticket,
-// and removes queued ones from the outbox.
+// and removes queued ones from the outbox; likewise the conversations about forwards of them, whose
+// messages have copies and quote them.
 func (s *Service) clearMessages(ctx context.Context, tx *db.Tx, t *Ticket, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	copies, err := forwardsOf(ctx, tx, t, ids)
+	if err != nil {
+		return err
+	}
+	ids = append(ids, copies...)
 	waiting, err := db.All(ctx, tx, scanText, "DELETE FROM outbox WHERE ticket_id = $1 AND message_id = ANY($2) RETURNING message_id", t.ID, ids)
 	if err != nil {
 		return fmt.Errorf("empty outbox: %w", err)
@@ -348,6 +416,35 @@ func (s *Service) clearMessages(ctx context.Context, tx *db.Tx, t *Ticket, ids [
 		}
 	}
 	return nil
+}
+
+// forwardsOf returns the ids of the messages in conversations about forwards of some messages of a
+// ticket.
+func forwardsOf(ctx context.Context, q db.Querier, t *Ticket, ids []string) ([]string, error) {
+	type forward struct {
+		id, conversationID string
+		details            Details
+	}
+	all, err := db.All(ctx, q, func(row db.Row) (f forward, err error) {
+		err = row.Scan(&f.id, &f.conversationID, db.IntoJSON(&f.details))
+		return f, err
+	}, "SELECT id, conversation_id, details FROM messages WHERE ticket_id = $1 AND kind = $2", t.ID, KindForward)
+	if err != nil {
+		return nil, fmt.Errorf("find forwards: %w", err)
+	}
+	about := make(map[string]bool) // conversations
+	for _, f := range all {
+		if slices.ContainsFunc(f.details.Forwarded, func(id string) bool { return slices.Contains(ids, id) }) {
+			about[f.conversationID] = true
+		}
+	}
+	var found []string
+	for _, f := range all {
+		if about[f.conversationID] && !f.details.Redacted && !slices.Contains(ids, f.id) {
+			found = append(found, f.id)
+		}
+	}
+	return found, nil
 }
 
 // redactTicketFields removes a ticket's subject, external id and metadata.
@@ -383,7 +480,7 @@ func (s *Service) redactTicketFields(ctx context.Context, tx *db.Tx, t *Ticket) 
 }
 
 // redactMentions removes a customer's addresses from the recipients of other
-// customers' mails. It returns the addresses as keys, and all contacts of the
+// customers' mails, also of those that have not left, and the customer's answers to forwards. It returns the addresses as keys, and all contacts of the
 // customer.
 func (s *Service) redactMentions(ctx context.Context, organizationID, customerID string) (keys, known []string, err error) {
 	c, err := s.Customer(ctx, s.db, organizationID, customerID)
@@ -410,18 +507,58 @@ func (s *Service) redactMentions(ctx context.Context, organizationID, customerID
 	}
 	for _, id := range tickets {
 		if err := s.db.Write(ctx, func(tx *db.Tx) error {
-			if _, err := lockTicket(ctx, tx, organizationID, id); err != nil {
+			t, err := lockTicket(ctx, tx, organizationID, id)
+			if err != nil {
 				if errors.Is(err, db.ErrNoRows) {
 					return nil
 				}
 				return fmt.Errorf("load ticket: %w", err)
 			}
-			return removeMentions(ctx, tx, id, keys)
+			return s.removeMentions(ctx, tx, &t, keys)
 		}); err != nil {
 			return nil, nil, fmt.Errorf("redact ticket: %w", err)
 		}
 	}
-	return keys, known, nil
+	return keys, known, s.redactPending(ctx, organizationID, keys)
+}
+
+// redactPending removes addresses, given by their keys, from the recipients of replies that have not
+// left. One that is for such an address itself fails.
+func (s *Service) redactPending(ctx context.Context, organizationID string, keys []string) error {
+	list, err := db.All(ctx, s.db, scanPending, selectPending+`WHERE organization_id = $1 AND (recipient IS NOT NULL OR cc IS NOT NULL OR bcc IS NOT NULL OR dropped IS NOT NULL)`, organizationID)
+	if err != nil {
+		return fmt.Errorf("find pending replies: %w", err)
+	}
+	theirs := func(address string) bool { return slices.Contains(keys, emailKey(address)) }
+	for i := range list {
+		r := &list[i].recipients
+		if !slices.ContainsFunc(slices.Concat([]string{r.to}, r.cc, r.bcc, r.drop), theirs) {
+			continue
+		}
+		if err := s.db.Write(ctx, func(tx *db.Tx) error {
+			p, t, err := lockPending(ctx, tx, organizationID, list[i].ID)
+			if errors.Is(err, db.ErrNoRows) {
+				return nil // sent or deleted
+			}
+			if err != nil {
+				return err
+			}
+			if r := &p.recipients; theirs(r.to) {
+				r.to, p.Delivery.State, p.Delivery.Error = "", channel.ReceiptFailed, "the data of its recipient was erased"
+			}
+			r := &p.recipients
+			if err := tx.Queue(ctx, "UPDATE pending_replies SET recipient = $2, cc = $3, bcc = $4, dropped = $5, state = $6, error = $7 WHERE message_id = $1",
+				p.ID, db.Text(r.to), addressList(slices.DeleteFunc(r.cc, theirs)), addressList(slices.DeleteFunc(r.bcc, theirs)),
+				addressList(slices.DeleteFunc(r.drop, theirs)), string(p.Delivery.State), db.Text(p.Delivery.Error)); err != nil {
+				return fmt.Errorf("change pending reply: %w", err)
+			}
+			s.notifyChanged(tx, organizationID, t.ID)
+			return nil
+		}); err != nil {
+			return fmt.Errorf("redact pending reply: %w", err)
+		}
+	}
+	return nil
 }
 
 // redactAnnotations removes the author from the annotations of a ticket's messages
@@ -451,14 +588,22 @@ func redactAnnotations(ctx context.Context, tx *db.Tx, ticketID string, ids []st
 	return nil
 }
 
-func removeMentions(ctx context.Context, tx *db.Tx, ticketID string, keys []string) error {
+// removeMentions removes addresses, given by their keys, from the mails of a locked ticket, and clears
+// answers from them to forwards: the author of those is nobody's customer.
+func (s *Service) removeMentions(ctx context.Context, tx *db.Tx, t *Ticket, keys []string) error {
+	ticketID := t.ID
 	messages, err := db.All(ctx, tx, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND channel = 'email' AND details IS NOT NULL", ticketID)
 	if err != nil {
 		return fmt.Errorf("load messages: %w", err)
 	}
+	var answers []string
 	theirs := func(a Address) bool { return slices.Contains(keys, emailKey(a.Email)) }
 	for _, m := range messages {
 		d := &m.Details
+		if m.Author.Type == AuthorCustomer && m.Author.ID == "" && slices.Contains(keys, emailKey(d.Sender)) {
+			answers = append(answers, m.ID)
+			continue
+		}
 		before := len(d.To) + len(d.Cc) + len(d.Bcc)
 		d.To, d.Cc, d.Bcc = slices.DeleteFunc(d.To, theirs), slices.DeleteFunc(d.Cc, theirs), slices.DeleteFunc(d.Bcc, theirs)
 		changed := len(d.To)+len(d.Cc)+len(d.Bcc) < before
@@ -478,7 +623,13 @@ func removeMentions(ctx context.Context, tx *db.Tx, ticketID string, keys []stri
 	if err := tx.Queue(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", ticketID, keys); err != nil {
 		return fmt.Errorf("remove participants: %w", err)
 	}
-	return nil
+	if len(answers) == 0 {
+		return nil
+	}
+	if err := s.clearMessages(ctx, tx, t, answers); err != nil {
+		return err
+	}
+	return s.enqueueTicketIndexing(ctx, tx, t)
 }
 
 // withoutOldValues returns changes without the values before.

@@ -3,6 +3,7 @@ package desk_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -197,38 +198,7 @@ func TestRedact(t *testing.T) {
 		t.Errorf("got events %s, want %s", got, want)
 	}
 	f.index()
-	for _, table := range []string{
-		"customers", "contact_points", "tickets", "ticket_changes", "conversations", "messages", "message_ids", "participants", "attachments", "outbox", "mail_senders", "acknowledgements",
-	} {
-		rows, err := f.db.Query(t.Context(), "SELECT * FROM "+table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		columns := rows.Columns()
-		for rows.Next() {
-			values, into := make([]any, len(columns)), make([]any, len(columns))
-			for i := range values {
-				into[i] = &values[i]
-			}
-			if err := rows.Scan(into...); err != nil {
-				t.Fatal(err)
-			}
-			for i, v := range values {
-				text, _ := v.(string)
-				if b, ok := v.([]byte); ok {
-					text = string(b)
-				}
-				for _, trace := range []string{word, number, userID} {
-					if strings.Contains(strings.ToLower(text), strings.ToLower(trace)) {
-						t.Errorf("%s.%s still has %s", table, columns[i], text)
-					}
-				}
-			}
-		}
-		if err := rows.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	f.wantNoTrace(word, number, userID)
 	if got := f.numbers(orgA, desk.TicketQuery{Text: word}); len(got) != 0 {
 		t.Errorf("found tickets %v", got)
 	}
@@ -309,5 +279,180 @@ func TestRedactReactions(t *testing.T) {
 	}
 	if a := m[0].Details.Annotations; a[0].By != "" || a[0].ByID != "" || a[0].Text != "+1" || a[1].By != "Name of U3" || a[1].ByID != "U3" {
 		t.Errorf("got annotations %s, want only the redacted customer's without a name", asJSON(a))
+	}
+}
+
+// wantNoTrace checks that no table has any of some texts, in any case.
+func (f *fixture) wantNoTrace(traces ...string) {
+	f.Helper()
+	for _, table := range []string{
+		"customers", "contact_points", "tickets", "ticket_changes", "conversations", "messages", "message_ids", "participants", "attachments", "outbox", "pending_replies", "mail_senders", "acknowledgements",
+	} {
+		rows, err := f.db.Query(f.Context(), "SELECT * FROM "+table)
+		if err != nil {
+			f.Fatal(err)
+		}
+		columns := rows.Columns()
+		for rows.Next() {
+			values, into := make([]any, len(columns)), make([]any, len(columns))
+			for i := range values {
+				into[i] = &values[i]
+			}
+			if err := rows.Scan(into...); err != nil {
+				f.Fatal(err)
+			}
+			for i, v := range values {
+				text, _ := v.(string)
+				if b, ok := v.([]byte); ok {
+					text = string(b)
+				}
+				for _, trace := range traces {
+					if strings.Contains(strings.ToLower(text), strings.ToLower(trace)) {
+						f.Errorf("%s.%s still has %s", table, columns[i], text)
+					}
+				}
+			}
+		}
+		if err := rows.Close(); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+// TestRedactBystander: a customer who got blind copies of another's ticket, or forwards of it, is
+// erased there, too.
+func TestRedactBystander(t *testing.T) {
+	f := guarded(t)
+	const word = "zanzibar"
+	own := mail("bob@"+word+".example", "b1@"+word+".example")
+	own.Event.Message.From.Name = "Bob " + word
+	bob := f.intake(own)
+	ana := f.intake(mail("ana@c.example", "m1@c.example"))
+	blind, err := f.answer(ana.TicketID, desk.Reply{Bcc: []string{"bob@" + word + ".example", "law@d.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := f.forward(orgA, ana.TicketID, desk.Forward{To: "Bob@" + word + ".example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := answerTo(m, "bob@"+word+".example", "b2@"+word+".example")
+	in.Event.Message.Mail.Sender.Name, in.Event.Message.Text = "Bob "+word, "Bob of "+word+" has it."
+	in.Event.Message.Attachments = []channel.Attachment{{Name: word + ".txt", Data: []byte("a")}}
+	if r := f.intake(in); r.ConversationID != m.ConversationID {
+		t.Fatalf("the answer is %+v", r)
+	}
+	again, err := f.forward(orgA, ana.TicketID, desk.Forward{To: "sam@supplier.example", MessageID: f.last(ana.TicketID).ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting, err := f.later(ana.TicketID, grace, desk.Reply{
+		SendAt: time.Now().Add(time.Hour), Cc: []string{"bob@" + word + ".example", "eve@d.example"}, Bcc: []string{"Bob@" + word + ".example"},
+	}, desk.Draft{Text: "later"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := f.desk.Redact(t.Context(), orgA, bob.CustomerID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.index()
+	f.wantNoTrace(word)
+	for _, got := range f.messages(ana.TicketID) {
+		switch {
+		case got.ID == blind.ID && (got.Text != "x" || len(got.Details.Bcc) != 1 || len(got.Details.To) != 1),
+			got.ID == m.ID && (got.Text == "" || got.Details.Redacted), got.ID == again.ID && !got.Details.Redacted:
+			t.Errorf("left is %s", asJSON(got))
+		}
+	}
+	if got := f.pending(ana.TicketID); got != "later scheduled" {
+		t.Errorf("waiting are %q", got)
+	}
+	var cc string
+	if err := f.db.QueryRow(t.Context(), "SELECT cc FROM pending_replies WHERE message_id = $1", waiting.ID).Scan(&cc); err != nil || cc != `["eve@d.example"]` {
+		t.Errorf("it waits with copies to %s, %v", cc, err)
+	}
+}
+
+// TestRedactForwards: copies of a redacted message in forwards of it go with it, and the answers,
+// which quote it. Other forwards stay.
+func TestRedactForwards(t *testing.T) {
+	for _, moved := range []bool{false, true} {
+		t.Run(fmt.Sprintf("moved %t", moved), func(t *testing.T) { testRedactForwards(t, moved) })
+	}
+}
+
+// testRedactForwards moves the message to another ticket before.
+func testRedactForwards(t *testing.T, moved bool) {
+	f := guarded(t)
+	const word = "zanzibar"
+	ana := f.intake(mail("ana@c.example", "m1@c.example"))
+	first := f.last(ana.TicketID)
+	in := reply("bob@"+word+".example", "b1@"+word+".example", "m1@c.example")
+	in.Event.Message.Text = "me too, says " + word
+	in.Event.Message.Attachments = []channel.Attachment{{Name: word + ".txt", Data: []byte("a")}}
+	bob := f.intake(in)
+	if bob.TicketID != ana.TicketID {
+		t.Fatalf("the answer is %+v", bob)
+	}
+	all, err := f.forward(orgA, ana.TicketID, desk.Forward{To: "sam@supplier.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in = answerTo(all, "sam@supplier.example", "s1@supplier.example")
+	in.Event.Message.Text = "Yes.\n> me too, says " + word
+	f.intake(in)
+	nested, err := f.forward(orgA, ana.TicketID, desk.Forward{To: "max@supplier.example", MessageID: all.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := f.forward(orgA, ana.TicketID, desk.Forward{To: "max@supplier.example", MessageID: first.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(all.Text+nested.Text, word) || len(all.Attachments) != 1 || strings.Contains(other.Text, word) {
+		t.Fatalf("forwarded are %q, %q, %q", all.Text, nested.Text, other.Text)
+	}
+	if moved {
+		if _, err := f.split(orgA, ana.TicketID, bob.MessageID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.desk.Redact(t.Context(), orgA, bob.CustomerID); err != nil {
+		t.Fatal(err)
+	}
+	f.index()
+	f.wantNoTrace(word)
+	if w := f.waiting(other.ID); f.count("outbox") != 1 || !strings.Contains(w.Text, first.Text) || f.last(ana.TicketID).Details.Redacted {
+		t.Errorf("the other forward is %+v, %d wait", w, f.count("outbox"))
+	}
+}
+
+// TestExportWithoutBystanders: the export for a customer names no blind copies, and nobody to whom
+// messages were forwarded.
+func TestExportWithoutBystanders(t *testing.T) {
+	f := guarded(t)
+	ana := f.intake(mail("ana@c.example", "m1@c.example"))
+	if _, err := f.answer(ana.TicketID, desk.Reply{Cc: []string{"eve@d.example"}, Bcc: []string{"law@d.example"}}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := f.forward(orgA, ana.TicketID, desk.Forward{To: "sam@supplier.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := answerTo(m, "sam@supplier.example", "s1@supplier.example")
+	in.Event.Message.Mail.Sender.Name = "Sam"
+	proven(in.Event.Message)
+	f.intake(in)
+	d, err := f.desk.ExportCustomer(t.Context(), f.db, orgA, ana.CustomerID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := string(d.Record)
+	for text, want := range map[string]bool{"law@d.example": false, "supplier.example": false, "Sam": false, "eve@d.example": true, "It is in stock.": true} {
+		if strings.Contains(record, text) != want {
+			t.Errorf("%q in %s, want %t", text, record, want)
+		}
 	}
 }

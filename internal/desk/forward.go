@@ -26,8 +26,11 @@ type Forward struct {
 	ConnectionID string  // of a mail channel; empty: the ticket's, or the organization's only one
 }
 
-// maxForwarded bounds the text of forwarded messages in bytes. The newest ones go first.
-const maxForwarded = 200_000
+// Bounds of forwarded messages: the bytes of their text, and their number. The newest ones go first.
+const (
+	maxForwarded      = 200_000
+	maxForwardedCount = 200
+)
 
 // ForwardTx sends messages of a ticket, or of a merged ticket's survivor, by mail, in the caller's
 // transaction. The mail is a message of kind [KindForward] in a conversation of its own: it is no
@@ -66,6 +69,9 @@ func (s *Service) ForwardTx(ctx context.Context, tx *db.Tx, organizationID, tick
 	e := s.newOutboundMessage(newID(), tx.Now, &t, &c, &w)
 	e.Author, e.Stripped = f.By.author(), strings.TrimSpace(f.Content.text)
 	e.Details.To, e.Details.Subject = []Address{{Email: strings.TrimSpace(f.To)}}, forwardSubject(&t, list)
+	for i := range list {
+		e.Details.Forwarded = append(append(e.Details.Forwarded, list[i].ID), list[i].Details.Forwarded...)
+	}
 	if err := s.enqueueSend(ctx, tx, &t, &c, e); err != nil {
 		return Message{}, ofConnection(err, &NewTicket{Channel: channelEmail})
 	}
@@ -76,14 +82,19 @@ func (s *Service) ForwardTx(ctx context.Context, tx *db.Tx, organizationID, tick
 
 // forwardedMessages returns the messages of a ticket to forward, in order. Notes never leave.
 func (s *Service) forwardedMessages(ctx context.Context, q db.Querier, t *Ticket, messageID string) ([]Message, error) {
-	all, err := db.All(ctx, q, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND kind <> $2 AND ($3 = '' OR id = $3) ORDER BY "+threadOrder,
-		t.ID, KindNote, messageID)
+	ids := []string{messageID}
+	if messageID == "" {
+		var err error
+		if ids, err = newestToForward(ctx, q, t); err != nil {
+			return nil, err
+		}
+	}
+	all, err := db.All(ctx, q, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND kind <> $2 AND id = ANY($3) ORDER BY "+threadOrder,
+		t.ID, KindNote, ids)
 	if err != nil {
 		return nil, fmt.Errorf("load messages: %w", err)
 	}
-	list := slices.DeleteFunc(all, func(m Message) bool {
-		return m.Details.Deleted || m.Details.Redacted || messageID == "" && m.Kind != KindReply
-	})
+	list := slices.DeleteFunc(all, func(m Message) bool { return m.Details.Deleted || m.Details.Redacted })
 	if len(list) == 0 && messageID != "" {
 		var v problem.Validation
 		v.AddCode("not_found", "message_id", "must be a message of the ticket, and no note")
@@ -92,14 +103,32 @@ func (s *Service) forwardedMessages(ctx context.Context, q db.Querier, t *Ticket
 	if len(list) == 0 {
 		return nil, problem.New(problem.Precondition, "this ticket has no message to forward")
 	}
+	return list, s.fillAttachments(ctx, q, t.ID, list)
+}
+
+// newestToForward returns the ids of the newest messages of a ticket that fit into a forward.
+func newestToForward(ctx context.Context, q db.Querier, t *Ticket) ([]string, error) {
+	type message struct {
+		id         string
+		text, html int
+	}
+	newest, err := db.All(ctx, q, func(row db.Row) (m message, err error) {
+		err = row.Scan(&m.id, &m.text, &m.html)
+		return m, err
+	}, "SELECT id, length(body), coalesce(length(html), 0) FROM messages WHERE ticket_id = $1 AND kind = $2 ORDER BY seq DESC, id DESC LIMIT $3",
+		t.ID, KindReply, maxForwardedCount)
+	if err != nil {
+		return nil, fmt.Errorf("find messages: %w", err)
+	}
+	var ids []string
 	size := 0
-	for i := len(list) - 1; i >= 0; i-- {
-		if size += max(len(list[i].Text), len(list[i].HTML)); size > maxForwarded && i < len(list)-1 {
-			list = list[i+1:]
+	for i, m := range newest {
+		if size += max(m.text, m.html); size > maxForwarded && i > 0 {
 			break
 		}
+		ids = append(ids, m.id)
 	}
-	return list, s.fillAttachments(ctx, q, t.ID, list)
+	return ids, nil
 }
 
 // mailConnection returns the connection of the newest mail conversation of a ticket; empty: none.
@@ -222,6 +251,13 @@ func (s *Service) intakeForwarded(ctx context.Context, tx *db.Tx, in *InboundEve
 		if m.Mail.Proof.Proven() && !m.own && !m.isAgent {
 			e.Details.Recipient = &Address{Name: line(m.sender.Name, maxName), Email: line(m.sender.Email, maxKey)}
 		}
+	}
+	e.participants = m.recipients(p.ticket.Customer)
+	for i := range e.participants {
+		e.participants[i].role, e.participants[i].unconfirmed = roleHidden, true
+	}
+	if !m.own && !m.isAgent {
+		e.participants = append(e.participants, hiddenParticipants(Address{Email: m.sender.Email}, Address{Email: m.replyTo.Email})...)
 	}
 	e.Kind, e.customer = KindForward, customerRef{Customer: p.ticket.Customer}
 	return s.appendMessage(ctx, tx, in, p, e)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -222,4 +223,79 @@ func (f *fixture) content(key string) string {
 		f.Fatal(err)
 	}
 	return string(data)
+}
+
+// TestCustomerAnswersForward: the customer, whom the recipient of a forward put in copy, writes to
+// the organization as always. Those with whom she writes get no copies of replies to her.
+func TestCustomerAnswersForward(t *testing.T) {
+	f := guarded(t)
+	one := f.intake(mail("ana@c.example", "m1@c.example"))
+	m, err := f.forward(orgA, one.TicketID, desk.Forward{To: "sam@supplier.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := answerTo(m, "sam@supplier.example", "s1@supplier.example")
+	in.Event.Message.Cc = []channel.Party{{Email: "ana@c.example"}}
+	f.intake(in)
+	f.setStatus(one.TicketID, desk.StatusPending)
+	f.emitted()
+	in = answerTo(f.last(one.TicketID), "ana@c.example", "m2@c.example")
+	in.Event.Message.Cc = []channel.Party{{Email: "sam@supplier.example"}, {Email: "max@supplier.example"}}
+	proven(in.Event.Message)
+	r := f.intake(in)
+	got := f.last(one.TicketID)
+	if r.TicketID != one.TicketID || r.ConversationID != one.ConversationID || got.Kind != desk.KindReply || got.Author.ID != one.CustomerID {
+		t.Errorf("her answer is %+v", got)
+	}
+	if got := f.emitted(); !strings.Contains(got, "message.customer_reply") || f.ticket(one.TicketID).Status != desk.StatusOpen {
+		t.Errorf("it emitted %q", got)
+	}
+	if got := f.recipients(one.TicketID, desk.Reply{}); got != "ana@c.example |" {
+		t.Errorf("a reply goes to %s", got)
+	}
+}
+
+// TestForwardNewest: of a long ticket the newest messages are forwarded.
+func TestForwardNewest(t *testing.T) {
+	f := guarded(t)
+	in := mail("ana@c.example", "m1@c.example")
+	in.Event.Message.Text = "first " + strings.Repeat("a", 90_000)
+	one := f.intake(in)
+	for i := range 2 {
+		f.reply(one.TicketID, fmt.Sprintf("reply %d ", i)+strings.Repeat("b", 90_000))
+	}
+	m, err := f.forward(orgA, one.TicketID, desk.Forward{To: "sam@supplier.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(m.Text, "first a") || strings.Index(m.Text, "reply 0") > strings.Index(m.Text, "reply 1") || len(m.Details.Forwarded) != 2 {
+		t.Errorf("forwarded are %d bytes of %q", len(m.Text), m.Details.Forwarded)
+	}
+}
+
+// TestHeldForwardReply: a reply in the conversation of a forward that waits crosses no reply to the
+// customer, and the other way round.
+func TestHeldForwardReply(t *testing.T) {
+	onClock(t, func(t *testing.T, f *fixture) {
+		one := f.intake(mail("ana@c.example", "m1@c.example"))
+		m, err := f.forward(orgA, one.TicketID, desk.Forward{To: "sam@supplier.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := f.newest(one.TicketID)
+		held, err := f.later(one.TicketID, grace, desk.Reply{ConversationID: m.ConversationID, SendAt: time.Now().Add(time.Hour)}, desk.Draft{Text: "When?"})
+		if err != nil || held.Kind != desk.KindForward {
+			t.Fatalf("held is a %s, %v", held.Kind, err)
+		}
+		if p, err := f.desk.PendingReply(t.Context(), f.db, orgA, held.ID); err != nil || p.Kind != desk.KindForward {
+			t.Errorf("waiting is a %s, %v", p.Kind, err)
+		}
+		if _, err := f.replyHaving(one.TicketID, robin, seen); err != nil {
+			t.Errorf("a reply to the customer: %v", err)
+		}
+		pass(2 * time.Hour)
+		if got := f.last(one.TicketID); got.ID != held.ID || got.Kind != desk.KindForward || f.pending(one.TicketID) != "" {
+			t.Errorf("the last is %+v, waiting %q", got, f.pending(one.TicketID))
+		}
+	}, func(c *desk.Config) { c.Dispatcher = dispatcher{} })
 }

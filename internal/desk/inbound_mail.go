@@ -26,6 +26,8 @@ type inboundMail struct {
 	visible bool            // the organization's address is a visible recipient
 	copyOf  string          // the id of the outbound message that a valid X-Helpdesk-Message names
 	replyTo channel.Party   // the requested address for replies, if it is a different one outside the organization
+	hidden  bool            // the sender got a mail of the ticket without taking part: see [roleHidden]
+	beside  bool            // it answers forwarded messages, and goes into the customer's conversation
 }
 
 // placementHeaders must be covered by a proof before a mail counts as the
@@ -122,7 +124,16 @@ func (s *Service) applyMail(ctx context.Context, tx *db.Tx, in *InboundEvent, m 
 		if forwarded, err := isForwarded(ctx, tx, &p); err != nil {
 			return Result{}, err
 		} else if forwarded {
-			return s.intakeForwarded(ctx, tx, in, m, e, &p)
+			if m.beside, err = isCustomerAddress(ctx, tx, in, &p.ticket, m.sender.Email); err != nil {
+				return Result{}, err
+			}
+			if copied || !m.beside {
+				return s.intakeForwarded(ctx, tx, in, m, e, &p)
+			}
+			// The customer answers somebody to whom messages were forwarded.
+			if p, err = mailDestination(ctx, tx, in, m, p.ticket); err != nil {
+				return Result{}, err
+			}
 		}
 	}
 	switch {
@@ -163,6 +174,9 @@ func (s *Service) intakeCustomerMail(ctx context.Context, tx *db.Tx, in *Inbound
 	if !threaded {
 		m.setFirstRecipient(e)
 		return s.startMail(ctx, tx, in, m, e, link)
+	}
+	if m.hidden, err = isHidden(ctx, tx, &p.ticket, m.sender.Email); err != nil {
+		return Result{}, err
 	}
 	if err := s.setNextRecipient(ctx, tx, in, m, e, &p); err != nil {
 		return Result{}, err
@@ -575,11 +589,31 @@ func (s *Service) isParticipant(ctx context.Context, tx *db.Tx, in *InboundEvent
 	var n int
 	if err := tx.QueryRow(ctx, `SELECT
 			(SELECT count(*) FROM contact_points WHERE value = $1 AND scope = $2 AND customer_id = $3) +
-			(SELECT count(*) FROM participants WHERE ticket_id = $4 AND email = $1)`,
-		key, in.OrganizationID, t.Customer.ID, t.ID).Scan(&n); err != nil {
+			(SELECT count(*) FROM participants WHERE ticket_id = $4 AND email = $1 AND role <> $5)`,
+		key, in.OrganizationID, t.Customer.ID, t.ID, roleHidden).Scan(&n); err != nil {
 		return false, fmt.Errorf("look up participants: %w", err)
 	}
 	return n > 0, nil
+}
+
+// isCustomerAddress reports whether an e-mail address is one of the ticket's customer.
+func isCustomerAddress(ctx context.Context, q db.Querier, in *InboundEvent, t *Ticket, address string) (known bool, err error) {
+	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM contact_points WHERE value = $1 AND scope = $2 AND customer_id = $3)",
+		emailKey(address), in.OrganizationID, t.Customer.ID).Scan(&known)
+	if err != nil {
+		return false, fmt.Errorf("look up customer's address: %w", err)
+	}
+	return known, nil
+}
+
+// isHidden reports whether an e-mail address has [roleHidden] in a ticket.
+func isHidden(ctx context.Context, q db.Querier, t *Ticket, address string) (hidden bool, err error) {
+	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM participants WHERE ticket_id = $1 AND email = $2 AND role = $3)",
+		t.ID, emailKey(address), roleHidden).Scan(&hidden)
+	if err != nil {
+		return false, fmt.Errorf("look up participants: %w", err)
+	}
+	return hidden, nil
 }
 
 // participant takes part in a ticket beside its customer.
@@ -588,9 +622,25 @@ type participant struct {
 	unconfirmed       bool // named by an unproven mail; gets no copies
 }
 
-// roleCustomer is the role of a merged ticket's customer. The other roles are
-// sender and recipient.
-const roleCustomer = "customer"
+// roleCustomer is the role of a merged ticket's customer. roleHidden is that of addresses which got a
+// mail of the ticket without taking part in it, by a blind copy or a forward, and of those who answered
+// a forward: erasure finds them by it. They are unconfirmed, and not on offer for copies, until an
+// agent or a proven mail names them. The other roles are sender and recipient.
+const (
+	roleCustomer = "customer"
+	roleHidden   = "hidden"
+)
+
+// hiddenParticipants returns participants for addresses.
+func hiddenParticipants(list ...Address) []participant {
+	var hidden []participant
+	for _, a := range list {
+		if key := emailKey(a.Email); key != "" {
+			hidden = append(hidden, participant{email: key, role: roleHidden, unconfirmed: true})
+		}
+	}
+	return hidden
+}
 
 // recipients returns the participants that a mail adds.
 func (m *inboundMail) recipients(customer event.Customer) []participant {
@@ -627,9 +677,9 @@ func insertParticipant(ctx context.Context, tx *db.Tx, p *threadRef, who partici
 			p.ticket.ID, p.conversationID, who.email, who.name, who.role, tx.Now.UnixMicro(), who.unconfirmed)
 	}
 	if err == nil && !who.unconfirmed {
-		_, err = tx.Exec(ctx, `UPDATE participants SET unconfirmed = FALSE WHERE email = $3 AND unconfirmed
+		_, err = tx.Exec(ctx, `UPDATE participants SET unconfirmed = FALSE, role = CASE WHEN role = $4 THEN $5 ELSE role END WHERE email = $3 AND unconfirmed
 			AND (ticket_id = $1 OR ticket_id = (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $2))`,
-			p.ticket.ID, p.conversationID, who.email)
+			p.ticket.ID, p.conversationID, who.email, roleHidden, who.role)
 	}
 	if err != nil {
 		return false, fmt.Errorf("write participant: %w", err)
@@ -645,7 +695,7 @@ func (s *Service) addMailParticipants(ctx context.Context, tx *db.Tx, m *inbound
 	tagged := e.PlacedBy == RuleTicketTag
 	e.participants = m.recipients(p.ticket.Customer)
 	for i := range e.participants {
-		e.participants[i].unconfirmed = tagged || !m.Mail.Proof.Covers("to", "cc")
+		e.participants[i].unconfirmed = tagged || m.hidden || m.beside || !m.Mail.Proof.Covers("to", "cc")
 	}
 	if m.own || m.isAuthentic() {
 		return nil
@@ -662,7 +712,7 @@ func (s *Service) addMailParticipants(ctx context.Context, tx *db.Tx, m *inbound
 			continue
 		}
 		fresh, err := insertParticipant(ctx, tx, p, participant{
-			email: key, name: line(who.Name, maxName), role: "sender", unconfirmed: tagged || m.isAgent || !m.Mail.Proof.Proven(),
+			email: key, name: line(who.Name, maxName), role: "sender", unconfirmed: tagged || m.hidden || m.isAgent || !m.Mail.Proof.Proven(),
 		})
 		if err != nil {
 			return err

@@ -161,7 +161,7 @@ func (s *Service) ApplyMacroTx(ctx context.Context, tx *db.Tx, organizationID st
 			strings.Join(r.Missing, ", "), r.Missing[0])
 	}
 	out := AppliedMacro{RenderedMacro: r, Before: t}
-	content := Content{text: safehtml.Clean(r.Text)}
+	content := Content{text: draftText(r.Text), composed: true}
 	if !a.WithoutReply {
 		if err := s.AttachMacroFilesTx(ctx, tx, organizationID, a.ViewerID, m.ID, m.fileIDs(), &content); err != nil {
 			return AppliedMacro{}, err

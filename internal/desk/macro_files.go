@@ -163,7 +163,13 @@ func (s *Service) AttachMacroFilesTx(ctx context.Context, tx *db.Tx, organizatio
 		return err
 	}
 	m.Files = slices.DeleteFunc(m.Files, func(f MacroFile) bool { return !slices.Contains(fileIDs, f.ID) })
-	return c.attach(m.Files)
+	if err := c.attach(m.Files); err != nil {
+		return err
+	}
+	if c.composed && c.html == "" { // the text may place the files
+		s.renderMarkdown(c)
+	}
+	return nil
 }
 
 // fileIDs returns the ids of m's files.

@@ -112,6 +112,49 @@ func TestMacroFiles(t *testing.T) {
 	}, limited(quota.Limits{quota.Storage: 1000}))
 }
 
+// TestMacroByMail: a macro's reply by mail is rendered and signed like another one, and has the
+// macro's files; a picture is where the text places it.
+func TestMacroByMail(t *testing.T) {
+	f, _ := signed(t, "*Grace*", "")
+	one := f.intake(mail("ana@c.example", "m1@c.example"))
+	m := f.macro(desk.Macro{Name: "Manual", Text: "See **it**: ![map](attachment:map.png)"})
+	m, err := f.addFiles(m, channel.Attachment{Name: "a.txt", Data: []byte("a")}, channel.Attachment{Name: "map.png", ContentType: "image/png", Data: []byte("map")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what, id string) {
+		t.Helper()
+		got, w := f.last(one.TicketID), f.waiting(id)
+		if got.ID != id || len(got.Attachments) != 2 || !got.Details.Markdown || !strings.Contains(got.HTML, "<strong>it</strong>") {
+			t.Fatalf("%s is %q with %+v", what, got.HTML, got.Attachments)
+		}
+		if len(w.Files) != 2 || f.content(w.File(0)) != "a" || f.content(w.File(1)) != "map" || w.Files[1].ContentID == "" || !strings.Contains(w.HTML, `src="cid:`+w.Files[1].ContentID+`"`) {
+			t.Errorf("%s leaves as %q with %+v", what, w.HTML, w.Files)
+		}
+		if !strings.HasSuffix(w.Text, "-- \n*Grace*") || !strings.Contains(w.HTML, "<em>Grace</em>") {
+			t.Errorf("%s is signed %q, %q", what, w.Text, w.HTML)
+		}
+	}
+	done, err := f.apply(desk.MacroApplication{MacroID: m.ID, TicketID: one.TicketID, By: grace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("the macro's reply", done.ReplyID)
+	// As a dashboard does: the member's text with the files.
+	content := f.compose(desk.Draft{Text: m.Text})
+	reply, err := write(f, func(tx *db.Tx) (desk.Message, error) {
+		content := content
+		if err := f.desk.AttachMacroFilesTx(t.Context(), tx, orgA, "", m.ID, []string{m.Files[0].ID, m.Files[1].ID}, &content); err != nil {
+			return desk.Message{}, err
+		}
+		return f.desk.ReplyTx(t.Context(), tx, orgA, one.TicketID, desk.Reply{By: grace, Content: content})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("the composed reply", reply.ID)
+}
+
 func TestMacroFileLimits(t *testing.T) {
 	f := newFixture(t, limited(quota.Limits{quota.Storage: 15 << 20}))
 	m := f.macro(desk.Macro{Name: "Manual", Text: "See the file."})

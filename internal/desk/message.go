@@ -106,6 +106,7 @@ type Details struct {
 	Chosen           bool             `json:"chosen,omitempty"`            // of outbound mail: an agent selected the recipient
 	Bcc              []Address        `json:"bcc,omitempty"`               // of outbound mail: blind copies
 	Markdown         bool             `json:"markdown,omitempty"`          // of outbound mail: HTML is Text, rendered
+	Forwarded        []string         `json:"forwarded,omitempty"`         // of forwards: the ids of the copied messages, also of those in copied forwards
 	Mentions         []string         `json:"mentions,omitempty"`          // of notes: the ids of the mentioned members
 	// Metadata has further fields of the channel, such as the payload of a button.
 	Metadata map[string]string `json:"metadata,omitempty"`
@@ -243,7 +244,7 @@ func (d *Details) isZero() bool {
 	return d.Class == "" && d.ClassRule == "" && d.Subject == "" && d.Sender == "" && d.ReplyTo == "" && len(d.To) == 0 && len(d.Cc) == 0 &&
 		!d.Unverified && !d.NoAutoAnswer && !d.NewParticipant && !d.SentElsewhere && !d.Collapsed && !d.Flood &&
 		!d.Automatic && d.InReplyTo == "" && len(d.References) == 0 &&
-		d.Authentication == nil && d.Recipient == nil && d.RecipientChanged == nil && !d.Chosen && len(d.Bcc) == 0 && !d.Markdown && len(d.Mentions) == 0 && len(d.Metadata) == 0 && len(d.Annotations) == 0 && d.OriginalText == "" && !d.Deleted && !d.Redacted
+		d.Authentication == nil && d.Recipient == nil && d.RecipientChanged == nil && !d.Chosen && len(d.Bcc) == 0 && !d.Markdown && len(d.Forwarded) == 0 && len(d.Mentions) == 0 && len(d.Metadata) == 0 && len(d.Annotations) == 0 && d.OriginalText == "" && !d.Deleted && !d.Redacted
 }
 
 // messageSnapshot returns m in the form of events. Links to files are absolute and

@@ -61,7 +61,8 @@ func checkCrossing(ctx context.Context, tx *db.Tx, t *Ticket, by Actor, seen str
 		return err
 	}
 	return refuseIfFound(ctx, tx, `SELECT message_id, 'agent', author_id, author_name, created_at FROM pending_replies
-		WHERE ticket_id = $1 AND `+unseen+` AND author_id <> $3 AND state <> 'failed' ORDER BY ordinal DESC LIMIT 1`, t.ID, after, by.ID)
+		WHERE ticket_id = $1 AND `+unseen+` AND author_id <> $3 AND state <> 'failed'
+		AND conversation_id NOT IN (SELECT id FROM conversations WHERE ticket_id = $1 AND forwarded) ORDER BY ordinal DESC LIMIT 1`, t.ID, after, by.ID)
 }
 
 // lastAt follows the ids of all messages with the same number.

@@ -216,13 +216,13 @@ func (s *Service) RemoveCcTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, a
 		return fmt.Errorf("load message: %w", err)
 	}
 	key := emailKey(address)
-	isKey := func(a Address) bool { return emailKey(a.Email) == key }
-	d.Cc, d.Bcc = slices.DeleteFunc(d.Cc, isKey), slices.DeleteFunc(d.Bcc, isKey)
+	refused := func(a Address) bool { return emailKey(a.Email) == key }
+	d.Cc, d.Bcc = slices.DeleteFunc(d.Cc, refused), slices.DeleteFunc(d.Bcc, refused)
 	if err := tx.Queue(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", w.TicketID, w.ID, db.JSON(d)); err != nil {
 		return fmt.Errorf("remove copy: %w", err)
 	}
-	isIt := func(p channel.Party) bool { return emailKey(p.Email) == key }
-	w.Cc, w.Bcc = slices.DeleteFunc(w.Cc, isIt), slices.DeleteFunc(w.Bcc, isIt)
+	w.Cc, w.Bcc = nil, nil
+	d.fillOutgoing(&w.Outgoing)
 	m := Message{
 		ID: newID(), TicketID: w.TicketID, ConversationID: w.ConversationID, Direction: DirectionInbound, Author: event.Author{Type: AuthorSystem},
 		Channel: w.Channel, Kind: KindNote, PlacedBy: RuleReceipt, CreatedAt: tx.Now,

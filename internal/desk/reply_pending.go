@@ -44,13 +44,19 @@ type pendingReply struct {
 const pendingColumns = `message_id, organization_id, ticket_id, conversation_id, channel, state, error, send_at, job_id,
 	author_id, author_name, body, html, recipient, cc, place, ordinal, forced, created_at, bcc, dropped, markdown`
 
+// selectPending selects pending replies, for scanPending.
+const selectPending = "SELECT " + pendingColumns + `, EXISTS (SELECT 1 FROM conversations c
+	WHERE c.ticket_id = pending_replies.ticket_id AND c.id = pending_replies.conversation_id AND c.forwarded) FROM pending_replies `
+
 func scanPending(row db.Row) (pendingReply, error) {
-	p := pendingReply{Message: Message{Direction: DirectionOutbound, Kind: KindReply, PlacedBy: RuleWritten, Attachments: []Attachment{}}}
+	var in Conversation
+	p := pendingReply{Message: Message{Direction: DirectionOutbound, PlacedBy: RuleWritten, Attachments: []Attachment{}}}
 	p.Author.Type = AuthorAgent
 	err := row.Scan(&p.ID, &p.organizationID, &p.TicketID, &p.ConversationID, &p.Channel, &p.Delivery.State, db.IntoText(&p.Delivery.Error),
 		db.IntoTime(&p.SendAt), &p.jobID, &p.Author.ID, &p.Author.Name, &p.Text, db.IntoText(&p.HTML), db.IntoText(&p.recipients.to),
 		db.IntoJSON(&p.recipients.cc), &p.place, &p.ordinal, &p.forced, db.IntoTime(&p.CreatedAt),
-		db.IntoJSON(&p.recipients.bcc), db.IntoJSON(&p.recipients.drop), &p.Details.Markdown)
+		db.IntoJSON(&p.recipients.bcc), db.IntoJSON(&p.recipients.drop), &p.Details.Markdown, &in.Forwarded)
+	p.Kind = in.messageKind()
 	return p, err
 }
 
@@ -74,7 +80,7 @@ func (s *Service) addPending(ctx context.Context, tx *db.Tx, t *Ticket, r *Reply
 	}
 	p := pendingReply{
 		Message: Message{
-			ID: newID(), TicketID: t.ID, Direction: DirectionOutbound, Author: r.By.author(), Kind: KindReply,
+			ID: newID(), TicketID: t.ID, Direction: DirectionOutbound, Author: r.By.author(),
 			PlacedBy: RuleWritten, CreatedAt: tx.Now, SendAt: r.SendAt, Delivery: Delivery{State: DeliveryScheduled},
 		},
 		jobID: newID(),
@@ -89,7 +95,7 @@ func (s *Service) addPending(ctx context.Context, tx *db.Tx, t *Ticket, r *Reply
 				return err
 			}
 		}
-		p.ConversationID, p.Channel = c.ID, c.Channel
+		p.ConversationID, p.Channel, p.Kind = c.ID, c.Channel, c.messageKind()
 		s.setContent(&p.Message, &r.Content)
 		return s.checkRoute(ctx, tx, t, c, &p.Message, r.chosen())
 	}); err != nil {
@@ -144,7 +150,7 @@ func (s *Service) checkRoute(ctx context.Context, q db.Querier, t *Ticket, c *Co
 // PendingReplies returns the replies of a ticket that leave later, or could not be sent at their
 // time, in the order of their times.
 func (s *Service) PendingReplies(ctx context.Context, q db.Querier, organizationID, ticketID string) ([]Message, error) {
-	list, err := db.All(ctx, q, scanPending, "SELECT "+pendingColumns+" FROM pending_replies WHERE ticket_id = $1 AND organization_id = $2 ORDER BY send_at, message_id",
+	list, err := db.All(ctx, q, scanPending, selectPending+"WHERE ticket_id = $1 AND organization_id = $2 ORDER BY send_at, message_id",
 		ticketID, organizationID)
 	if err != nil {
 		return nil, fmt.Errorf("list pending replies: %w", err)
@@ -209,7 +215,7 @@ func outboundTicket(ctx context.Context, q db.Querier, organizationID, messageID
 }
 
 func findPending(ctx context.Context, q db.Querier, organizationID, messageID string) (pendingReply, error) {
-	return db.One(ctx, q, scanPending, "SELECT "+pendingColumns+" FROM pending_replies WHERE message_id = $1 AND organization_id = $2", messageID, organizationID)
+	return db.One(ctx, q, scanPending, selectPending+"WHERE message_id = $1 AND organization_id = $2", messageID, organizationID)
 }
 
 // lockPending returns a pending reply, with its ticket locked, so that it does not change until
@@ -232,19 +238,28 @@ func lockPending(ctx context.Context, tx *db.Tx, organizationID, messageID strin
 	}
 }
 
+// CancelledReply is a reply that did not leave, with the recipients that its author selected; see
+// [Reply].
+type CancelledReply struct {
+	Message
+	To            string
+	Cc, Drop, Bcc []string
+}
+
 // CancelReplyTx deletes a reply that has not left, and returns it: nothing was sent. Errors:
 // NotFound; Conflict invalid_transition if it has left.
-func (s *Service) CancelReplyTx(ctx context.Context, tx *db.Tx, organizationID, messageID string) (Message, error) {
+func (s *Service) CancelReplyTx(ctx context.Context, tx *db.Tx, organizationID, messageID string) (CancelledReply, error) {
 	p, t, err := s.lockPendingReply(ctx, tx, organizationID, messageID)
 	if err != nil {
-		return Message{}, err
+		return CancelledReply{}, err
 	}
 	list := []Message{p.Message}
 	if err := s.fillAttachments(ctx, tx, t.ID, list); err != nil {
-		return Message{}, err
+		return CancelledReply{}, err
 	}
 	s.notifyChanged(tx, organizationID, t.ID)
-	return list[0], s.deletePending(ctx, tx, &t, []pendingReply{p})
+	r := p.recipients
+	return CancelledReply{list[0], r.to, r.cc, r.drop, r.bcc}, s.deletePending(ctx, tx, &t, []pendingReply{p})
 }
 
 // SendNowTx lets a pending reply leave at once; also one that has failed. Errors: those of
@@ -301,7 +316,7 @@ func (s *Service) deletePending(ctx context.Context, tx *db.Tx, t *Ticket, list 
 // deleteTicketPending deletes the pending replies of a locked ticket; those to a customer, or all
 // for an empty id.
 func (s *Service) deleteTicketPending(ctx context.Context, tx *db.Tx, t *Ticket, customerID string) error {
-	list, err := db.All(ctx, tx, scanPending, "SELECT "+pendingColumns+` FROM pending_replies WHERE ticket_id = $1
+	list, err := db.All(ctx, tx, scanPending, selectPending+`WHERE ticket_id = $1
 		AND ($2 = '' OR conversation_id IN (SELECT id FROM conversations WHERE ticket_id = $1 AND customer_id = $2))`, t.ID, customerID)
 	if err != nil {
 		return fmt.Errorf("find pending replies: %w", err)
@@ -366,7 +381,7 @@ func (s *Service) sendPending(ctx context.Context, tx *db.Tx, organizationID, id
 	if err != nil {
 		return err
 	}
-	if p.Delivery.State == DeliveryScheduled && !p.forced {
+	if p.Delivery.State == DeliveryScheduled && !p.forced && p.Kind == KindReply {
 		if err := refuseCrossing(ctx, tx, &t, Actor{ID: p.Author.ID}, p.place, lastAt); err != nil {
 			return err
 		}

@@ -23,7 +23,9 @@ func (f *fixture) later(ticketID string, by desk.Actor, r desk.Reply, d desk.Dra
 }
 
 func (f *fixture) cancel(org, messageID string) error {
-	_, err := write(f, func(tx *db.Tx) (desk.Message, error) { return f.desk.CancelReplyTx(f.Context(), tx, org, messageID) })
+	_, err := write(f, func(tx *db.Tx) (desk.CancelledReply, error) {
+		return f.desk.CancelReplyTx(f.Context(), tx, org, messageID)
+	})
 	return err
 }
 

@@ -88,6 +88,9 @@ func (s *Service) setNextRecipient(ctx context.Context, tx *db.Tx, in *InboundEv
 	if e.PlacedBy == RuleTicketTag && current.Email != "" {
 		to, reason = current, "only the ticket number in the subject matches, which anybody can write"
 	}
+	if m.hidden && !senderKnown && current.Email != "" {
+		to, reason = current, "they got a blind copy or forwarded messages, and take no part in this conversation"
+	}
 	e.Details.Recipient = &to
 	ours := m.replyTo.Email == "" && (m.isAgent || m.own)
 	if key := emailKey(asked.Email); key != "" && key != emailKey(to.Email) && !ours {
@@ -310,8 +313,8 @@ func unconfirmedParticipants(ctx context.Context, q db.Querier, ticketID, home s
 	list, err := db.All(ctx, q, func(row db.Row) (a Address, err error) {
 		err = row.Scan(&a.Email, &a.Name)
 		return a, err
-	}, `SELECT email, name FROM participants WHERE ticket_id = $1 AND unconfirmed AND role <> $2 AND coalesce(home_id, '') = $3
-		ORDER BY created_at, email LIMIT 100`, ticketID, roleCustomer, home)
+	}, `SELECT email, name FROM participants WHERE ticket_id = $1 AND unconfirmed AND role NOT IN ($2, $4) AND coalesce(home_id, '') = $3
+		ORDER BY created_at, email LIMIT 100`, ticketID, roleCustomer, home, roleHidden)
 	if err != nil {
 		return nil, fmt.Errorf("find participants: %w", err)
 	}

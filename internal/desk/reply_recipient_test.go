@@ -362,3 +362,51 @@ func TestCopies(t *testing.T) {
 		t.Errorf("copies %+v, blind %+v", m.Details.Cc, m.Details.Bcc)
 	}
 }
+
+// TestBlindCopyAnswers: whoever got a blind copy does not become the recipient by answering, and the
+// number of the ticket lets them in no more than anybody else, until an agent selects them.
+func TestBlindCopyAnswers(t *testing.T) {
+	f := guarded(t)
+	in := mail("ana@c.example", "m1@c.example")
+	proven(in.Event.Message)
+	one := f.intake(in)
+	sent, err := f.answer(one.TicketID, desk.Reply{Bcc: []string{"Law@d.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"l1@d.example", "l2@d.example"} {
+		in = answerTo(sent, "law@d.example", id)
+		proven(in.Event.Message)
+		in.Event.Message.Cc = []channel.Party{{Email: "clerk@d.example"}}
+		if id == "l2@d.example" { // replies elsewhere, as the domain proves
+			in.Event.Message.From.Email = "office@d.example"
+		}
+		if r := f.intake(in); r.TicketID != one.TicketID {
+			t.Fatalf("the answer joins %+v", r)
+		}
+		if got := f.last(one.TicketID); !strings.HasPrefix(change(got), "ana@c.example > ") || !strings.Contains(got.Details.RecipientChanged.Reason, "blind copy") {
+			t.Errorf("it asks for %+v", got.Details.RecipientChanged)
+		}
+		if got := f.recipients(one.TicketID, desk.Reply{}); got != "ana@c.example |" {
+			t.Errorf("after %s a reply goes to %s", id, got)
+		}
+	}
+	if _, withheld := f.offered(one.TicketID); slices.Contains(withheld, "law@d.example") {
+		t.Errorf("copies are offered for %q", withheld)
+	}
+	in = mail("law@d.example", "l3@d.example")
+	proven(in.Event.Message)
+	in.Event.Message.Mail.TicketTag = f.ticket(one.TicketID).Number
+	if r := f.intake(in); r.TicketID == one.TicketID {
+		t.Error("the number in the subject lets them in")
+	}
+	// As a copy they take part.
+	if got := f.recipients(one.TicketID, desk.Reply{Cc: []string{"law@d.example"}}); got != "ana@c.example | law@d.example" {
+		t.Errorf("with a copy it goes to %s", got)
+	}
+	in = answerTo(f.last(one.TicketID), "law@d.example", "l4@d.example")
+	f.intake(in)
+	if got := f.recipients(one.TicketID, desk.Reply{}); got != "law@d.example | ana@c.example" {
+		t.Errorf("after that a reply goes to %s", got)
+	}
+}

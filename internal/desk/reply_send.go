@@ -202,6 +202,11 @@ func (s *Service) enqueueSend(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 	connectionID := r.connectionID
 	c.ConnectionID = connectionID
 	e.Details, e.Delivery.State, e.Delivery.Error = r.details, channel.ReceiptQueued, r.warning
+	hidden := r.details.Bcc
+	if c.Forwarded {
+		hidden = slices.Concat(r.details.To, r.details.Cc, r.details.Bcc)
+	}
+	e.participants = append(e.participants, hiddenParticipants(hidden...)...)
 	if out.MessageID != "" {
 		e.ExternalID, e.ids = out.MessageID, []string{out.MessageID}
 	}
@@ -300,8 +305,23 @@ func sendBlock(ctx context.Context, q db.Querier, organizationID string, c *Conv
 }
 
 // SendKind returns the queue's kind of jobs that send the messages of a channel.
-// Their lane is the conversation, their id the message's.
-func SendKind(channel string) string { return "outbound/" + channel }
+// Their lane is the conversation, their id the message's. Mail has a kind that programs before
+// signatures, Markdown and blind copies do not run: they would leave them out.
+func SendKind(channel string) string {
+	if channel == channelEmail {
+		return "outbound/mail"
+	}
+	return "outbound/" + channel
+}
+
+// SendKinds returns the kinds of jobs that send the messages of a channel, also of those that earlier
+// programs enqueued.
+func SendKinds(channel string) []string {
+	if channel == channelEmail {
+		return []string{SendKind(channel), "outbound/email"}
+	}
+	return []string{SendKind(channel)}
+}
 
 // outgoingFiles returns the files of a message for a channel.
 func (s *Service) outgoingFiles(channelName string, attachments []Attachment, now time.Time) []channel.OutgoingFile {
@@ -487,8 +507,8 @@ func mailParticipants(ctx context.Context, q db.Querier, t *Ticket, c *Conversat
 		err = row.Scan(&a.Email, &a.Name)
 		return a, err
 	}, `SELECT p.email, p.name FROM participants p WHERE p.ticket_id = $1 AND p.role <> $2 AND NOT p.unconfirmed
-			AND (coalesce(p.home_id, '') = $3 OR p.email IN (SELECT h.email FROM participants h WHERE h.ticket_id = $3))
-		ORDER BY p.created_at, p.email LIMIT 100`, t.ID, roleCustomer, c.home)
+			AND (coalesce(p.home_id, '') = $3 OR p.email IN (SELECT h.email FROM participants h WHERE h.ticket_id = $3 AND h.role <> $4))
+		ORDER BY p.created_at, p.email LIMIT 100`, t.ID, roleCustomer, c.home, roleHidden)
 	if err != nil {
 		return nil, fmt.Errorf("find participants: %w", err)
 	}

@@ -155,7 +155,7 @@ func moveMessages(ctx context.Context, tx *db.Tx, from, to *Ticket, list []Messa
 	for _, m := range list {
 		ids[m.ConversationID] = append(ids[m.ConversationID], m.ID)
 		emails[m.Details.Sender] = true
-		for _, a := range slices.Concat(m.Details.To, m.Details.Cc) {
+		for _, a := range slices.Concat(m.Details.To, m.Details.Cc, m.Details.Bcc) {
 			emails[emailKey(a.Email)] = true
 		}
 	}

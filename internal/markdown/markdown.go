@@ -7,8 +7,10 @@ package markdown
 
 import (
 	"bytes"
+	"cmp"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/yuin/goldmark"
@@ -157,23 +159,51 @@ var pictureMark = regexp.MustCompile(`!\[([^\]\n]*)\]\(<?` + pictureScheme + `([
 
 // WithoutPictures returns text for readers of plain text: in place of each image that refers to an
 // attached picture for which has is true stands its description in brackets, or nothing if
-// describe is false.
+// describe is false. Code remains as it is.
 func WithoutPictures(markdown string, describe bool, has func(name string) bool) string {
 	if !strings.Contains(markdown, "]("+pictureScheme) && !strings.Contains(markdown, "](<"+pictureScheme) {
 		return markdown
 	}
-	shown := pictureMark.ReplaceAllStringFunc(markdown, func(mark string) string {
-		parts := pictureMark.FindStringSubmatch(mark)
-		name, _ := pictureName(pictureScheme + parts[2])
-		switch {
-		case !has(name):
-			return mark
-		case !describe:
-			return ""
-		case parts[1] == "":
-			return "[" + name + "]"
+	code := codeIn(markdown)
+	var shown strings.Builder
+	end := 0 // of what is copied
+	for _, at := range pictureMark.FindAllStringSubmatchIndex(markdown, -1) {
+		described, name := markdown[at[2]:at[3]], markdown[at[4]:at[5]]
+		name, _ = pictureName(pictureScheme + name)
+		isCode := slices.ContainsFunc(code, func(s text.Segment) bool { return s.Start <= at[0] && at[1] <= s.Stop })
+		if isCode || !has(name) {
+			continue
 		}
-		return "[" + parts[1] + "]"
+		shown.WriteString(markdown[end:at[0]])
+		if end = at[1]; describe {
+			shown.WriteString("[" + cmp.Or(described, name) + "]")
+		}
+	}
+	shown.WriteString(markdown[end:])
+	return strings.TrimSpace(shown.String())
+}
+
+// codeIn returns the segments of code in a text; none if the text is too complex.
+func codeIn(markdown string) (code []text.Segment) {
+	if tooComplex(markdown) {
+		return nil
+	}
+	document := converter.Parser().Parse(text.NewReader([]byte(markdown)))
+	_ = ast.Walk(document, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // fails only if the function does
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		switch n := n.(type) {
+		case *ast.CodeBlock, *ast.FencedCodeBlock:
+			code = append(code, n.Lines().Sliced(0, n.Lines().Len())...)
+		case *ast.CodeSpan:
+			for c := n.FirstChild(); c != nil; c = c.NextSibling() {
+				if t, ok := c.(*ast.Text); ok {
+					code = append(code, t.Segment)
+				}
+			}
+		}
+		return ast.WalkContinue, nil
 	})
-	return strings.TrimSpace(shown)
+	return code
 }

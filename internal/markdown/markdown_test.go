@@ -58,6 +58,10 @@ func TestWithoutPictures(t *testing.T) {
 	if got, want := WithoutPictures("Hi\n\n![x](attachment:c.png)", false, has), "Hi"; got != want {
 		t.Errorf("removed: %q, want %q", got, want)
 	}
+	const code = "![x](attachment:c.png) `![x](attachment:c.png)`\n\n```\n![x](attachment:c.png)\n```\n\n    ![x](attachment:c.png)"
+	if got, want := WithoutPictures(code, true, has), "[x]"+code[len("![x](attachment:c.png)"):]; got != want {
+		t.Errorf("with code: %q, want %q", got, want)
+	}
 	if got := WithoutPictures(" plain ", true, has); got != " plain " {
 		t.Errorf("text without pictures became %q", got)
 	}

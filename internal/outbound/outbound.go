@@ -144,14 +144,16 @@ func (s *Service) RegisterWorkers(q *queue.Queue, d *desk.Service) {
 			continue
 		}
 		seen[ticketChannel] = true
-		q.Handle(queue.Worker{
-			Kind: desk.SendKind(ticketChannel), Ordered: true, Outgoing: true, Concurrency: concurrency, Run: s.run,
-			// Errors of providers are handled in run. These are our own.
-			Retry: func(attempt int, _ error) (time.Duration, bool) {
-				return queue.Backoff(attempt), attempt < maxInternalFailures
-			},
-			Discard: s.discard,
-		})
+		for _, kind := range desk.SendKinds(ticketChannel) {
+			q.Handle(queue.Worker{
+				Kind: kind, Ordered: true, Outgoing: true, Concurrency: concurrency, Run: s.run,
+				// Errors of providers are handled in run. These are our own.
+				Retry: func(attempt int, _ error) (time.Duration, bool) {
+					return queue.Backoff(attempt), attempt < maxInternalFailures
+				},
+				Discard: s.discard,
+			})
+		}
 	}
 }
 

@@ -312,6 +312,38 @@ func TestCrashDuringSubmission(t *testing.T) {
 	})
 }
 
+// TestMailOfEarlierVersion: mails are jobs of a kind that versions without signatures do not run, and
+// jobs of those leave, too.
+func TestMailOfEarlierVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := new(relay)
+		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.mail = server })
+		ticket := r.mails(r.connect("email-raw", ourMail), question).TicketID
+		for _, earlier := range []bool{false, true} {
+			m := r.reply(ticket, "Under **the** mat.")
+			var kind string
+			if err := r.db.QueryRow(t.Context(), "SELECT kind FROM jobs WHERE id = $1", m.ID).Scan(&kind); err != nil || kind == "outbound/email" {
+				t.Errorf("the job is of kind %q, %v", kind, err)
+			}
+			if !earlier {
+				continue
+			}
+			if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+				_, err := tx.Exec(t.Context(), "UPDATE jobs SET kind = 'outbound/email' WHERE id = $1", m.ID)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.run()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(server.times()); n != 2 {
+			t.Errorf("%d mails left, want 2", n)
+		}
+	})
+}
+
 // TestRemovedConnection removes the connection of an uncertain mail: it may have
 // arrived.
 func TestRemovedConnection(t *testing.T) {

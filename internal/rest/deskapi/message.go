@@ -417,7 +417,7 @@ func (a *API) deletePending(ctx context.Context, r *rest.Request) (rest.Response
 		if err != nil {
 			return rest.Response{}, err
 		}
-		return rest.NoContent(), r.Match(a.wireMessage(&m))
+		return rest.NoContent(), r.Match(a.wireMessage(&m.Message))
 	})
 }
 

@@ -127,7 +127,7 @@ func TestCopies(t *testing.T) {
 		t.Error("the refused form does not have its addresses")
 	}
 	b.Follow(b.Post("/tickets/1/write", reply("reply", "Yes.", "conversation", r.ConversationID,
-		copies, "Carol <carol@example.com>; dan@example.com", shown, "bob@example.com", bcc, " law@example.com ")))
+		copies, `"Doe, Carol" <carol@example.com>; dan@example.com`, shown, "bob@example.com", bcc, " law@example.com ")))
 	m := h.messages(r.TicketID)[1]
 	var got []string
 	for _, list := range [][]desk.Address{m.Details.To, m.Details.Cc, m.Details.Bcc} {

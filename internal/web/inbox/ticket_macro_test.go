@@ -209,3 +209,26 @@ func TestMacroWithFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestMacroFilesByMail: a reply by mail has the files of a macro, too.
+func TestMacroFilesByMail(t *testing.T) {
+	h := newHarness(t)
+	r := h.mail("ana@c.example", "m1@c.example")
+	m := h.macro(desk.Macro{Name: "Manual", Text: "See the file."})
+	content, err := h.desk.Compose(t.Context(), h.Organization.ID, desk.Draft{Note: true, Attachments: []channel.Attachment{{Name: "a.txt", Data: []byte("a")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write(func(tx *db.Tx) error {
+		m, err = h.desk.AddMacroFilesTx(t.Context(), tx, h.Organization.ID, "", m.ID, content)
+		return err
+	})
+	b := h.SignIn(h.Agent)
+	b.Follow(b.Post("/tickets/1/write", url.Values{
+		"kind": {"reply"}, "reply": {"See **the** file."}, "macro": {m.ID}, "macro_file": {m.Files[0].ID}, "conversation": {r.ConversationID}, "do": {"send"}, "once": {"1"},
+	}))
+	messages := h.messages(r.TicketID)
+	if last := messages[len(messages)-1]; !last.Details.Markdown || len(last.Attachments) != 1 || last.Attachments[0].Name != "a.txt" {
+		t.Errorf("sent is %+v", last)
+	}
+}

@@ -154,6 +154,12 @@ func (p *pages) undoReply(ctx context.Context, tx *db.Tx, r *web.Request, t *des
 	if len(m.Attachments) > 0 {
 		n.Text += " Attach the files again."
 	}
+	if len(m.Cc)+len(m.Drop)+len(m.Bcc) > 0 {
+		n.Text += " Enter Cc and Bcc again."
+	}
+	if m.To != "" {
+		n.Text += " Select the recipient again."
+	}
 	return nil
 }
 

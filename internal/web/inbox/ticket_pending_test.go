@@ -37,6 +37,21 @@ func TestUndoSend(t *testing.T) {
 	}
 }
 
+// TestUndoCopies checks that the notice of an undone reply names the copies, which the draft does not
+// have.
+func TestUndoCopies(t *testing.T) {
+	h := newHarness(t)
+	r := h.mail("ana@example.com", "m1")
+	b := h.SignIn(h.Agent)
+	h.Prefer(h.Agent, "{}")
+	for bcc, want := range map[string]bool{"": false, `"Doe, John" <john@example.com>`: true} {
+		d, _ := b.Follow(b.Post("/tickets/1/write", reply("reply", "Wrong price", "conversation", r.ConversationID, "bcc."+r.ConversationID, bcc)))
+		if _, notice := undo(t, b, d); strings.Contains(notice, "Enter Cc and Bcc again.") != want {
+			t.Errorf("with blind copies to %q the notice is %q", bcc, notice)
+		}
+	}
+}
+
 // TestSendLater checks that a reply is scheduled in the reader's time zone, and can be sent at
 // once.
 func TestSendLater(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -50,22 +51,22 @@ type crossedReply struct {
 
 // replyOption is a conversation in which a reply can be sent.
 type replyOption struct {
-	ID      string
-	Icon    string
-	Channel string
-	From    string
-	To      string
-	Copies  string
-	Refusal string
-	Warning string
-	Until   web.Time // end of the channel's reply window, future or past
-	Left    string   // time left
-	Chosen  bool
+	ID        string
+	Icon      string
+	Channel   string
+	From      string
+	To        string
+	Copies    string
+	Refusal   string
+	Warning   string
+	Until     web.Time // end of the channel's reply window, future or past
+	Left      string   // time left
+	Chosen    bool
+	Forwarded bool   // with somebody to whom messages were forwarded
+	Most      int    // characters; 0: no limit
+	Parts     bool   // a long text leaves in several parts
+	Limits    string // of the channel, as a sentence; empty: none
 	// Mail has addresses of copies, as the form has them, and as the page showed them.
-	Forwarded        bool   // with somebody to whom messages were forwarded
-	Most             int    // characters; 0: no limit
-	Parts            bool   // a long text leaves in several parts
-	Limits           string // of the channel, as a sentence; empty: none
 	Mail             bool
 	Cc, ShownCc, Bcc string
 	// Unauthenticated wishes of the mail: other recipients and more copies.
@@ -117,12 +118,12 @@ func (f copiesForm) changes() (added, removed []string) {
 	return without(cc, shown), without(shown, cc)
 }
 
-// splitAddresses returns the addresses in a list such as "Bob <bob@example.com>, eve@example.com".
+// splitAddresses returns the addresses in a list such as `"Doe, Bob" <bob@example.com>, eve@example.com`.
 func splitAddresses(text string) []string {
 	var list []string
-	for part := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || c == ';' || c == '\n' }) {
-		if _, address, ok := strings.Cut(part, "<"); ok {
-			part = strings.TrimSuffix(strings.TrimSpace(address), ">")
+	for part := range mailparse.SplitAddresses(strings.ReplaceAll(text, "\n", ",")) {
+		if i := strings.LastIndexByte(part, '<'); i >= 0 {
+			part = strings.TrimSuffix(strings.TrimSpace(part[i+1:]), ">")
 		}
 		if part = strings.TrimSpace(part); part != "" {
 			list = append(list, part)

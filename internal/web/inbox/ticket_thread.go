@@ -650,7 +650,7 @@ func messageBadges(m *desk.Message) []web.Badge {
 	add(d.Class == channel.ClassBounce, web.Badge{Text: "Bounce", Tone: web.Warning, Icon: "alert"})
 	add(d.Class == channel.ClassVoicemail, web.Badge{Text: "Voicemail"})
 	add(d.Automatic, web.Badge{Text: "Automatic"})
-	add(m.Kind == desk.KindForward && m.Direction == desk.DirectionOutbound, web.Badge{Text: "Forwarded to " + addresses(d.To), Icon: "out"})
+	add(m.Kind == desk.KindForward && m.Direction == desk.DirectionOutbound && len(d.To) > 0, web.Badge{Text: "Forwarded to " + addresses(d.To), Icon: "out"})
 	add(m.Kind == desk.KindForward && m.Direction == desk.DirectionInbound, web.Badge{Text: "Answer to a forward", Icon: "out"})
 	add(d.SentElsewhere, web.Badge{Text: "Sent from another client"})
 	add(slices.ContainsFunc(d.Annotations, func(a desk.Annotation) bool { return a.Kind == channel.Edited }), web.Badge{Text: "Edited"})
