@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Fleet is a client of the fleet API, version 2026-11-26. Goroutines may share it.
+// Fleet is a client of the fleet API, version 2026-11-27. Goroutines may share it.
 type Fleet struct {
 	Rides     *FleetRidesService
 	Vehicles  *FleetVehiclesService

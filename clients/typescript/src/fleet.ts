@@ -2498,7 +2498,7 @@ export class FleetApiKey {
   }
 }
 
-/** The client of the fleet's API, version 2026-11-26. It can make several calls at once. */
+/** The client of the fleet's API, version 2026-11-27. It can make several calls at once. */
 export class Fleet {
   readonly rides: FleetRides;
   readonly vehicles: FleetVehicles;

@@ -22,7 +22,7 @@ __all__ = ["Fleet"]
 
 
 class Fleet(Client):
-    """Client of the Kickstand Fleet API, version 2026-11-26. A key that begins with sk_test_
+    """Client of the Kickstand Fleet API, version 2026-11-27. A key that begins with sk_test_
     uses the sandbox.
 
     See Client for the arguments.
