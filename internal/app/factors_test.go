@@ -286,6 +286,7 @@ var guarded = []string{
 	"/settings/channels/{id}/proof",
 	"/settings/channels/{id}/secret",
 	"/settings/connect/{channel}",
+	"/settings/import/{id}/undo",
 	"/settings/invitations",
 	"/settings/invitations/{id}",
 	"/settings/keys/new",
