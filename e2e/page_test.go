@@ -288,7 +288,8 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// TestScreenshots writes the documentation's screenshots into the folder of the flag.
+// TestScreenshots writes the documentation's screenshots into the folder of the flag: those of the
+// demo, and of a world for pages that the demo has not.
 func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		return // TestPages visits the same pages
@@ -297,22 +298,33 @@ func TestScreenshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	needChromium(t)
-	pictured := slices.DeleteFunc(slices.Clone(pageCases), func(p pageCase) bool { return !p.picture })
-	newWorld(t).forEachPage(t, pictured, func(t *testing.T, v *visitor, p pageCase, path string) {
-		for _, s := range []screen{wide, narrow} {
-			for _, dark := range []bool{false, true} {
-				s.dark = dark
-				v.setScreen(s)
-				p.show(v, path)
-				name := strings.Join([]string{p.name, s.name, map[bool]string{false: "light", true: "dark"}[dark]}, "-") + ".webp"
-				got := v.screenshot()
-				if len(got) > 150<<10 {
-					t.Errorf("%s has %d bytes", name, len(got))
-				}
-				if err := os.WriteFile(filepath.Join(*screenshots, name), got, 0o644); err != nil {
-					t.Fatal(err)
-				}
+	d := startDemo(t)
+	shown, v := d.pages(t), d.visit(t)
+	for _, p := range shown {
+		p.take(v, p.path(nil))
+	}
+	pictured := slices.DeleteFunc(slices.Clone(pageCases), func(p pageCase) bool {
+		return !p.picture || slices.ContainsFunc(shown, func(s pageCase) bool { return s.name == p.name })
+	})
+	newWorld(t).forEachPage(t, pictured, func(t *testing.T, v *visitor, p pageCase, path string) { p.take(v, path) })
+}
+
+// take writes the page's screenshots, wide and narrow, in light and dark.
+func (p pageCase) take(v *visitor, path string) {
+	v.t.Helper()
+	for _, s := range []screen{wide, narrow} {
+		for _, dark := range []bool{false, true} {
+			s.dark = dark
+			v.setScreen(s)
+			p.show(v, path)
+			name := strings.Join([]string{p.name, s.name, map[bool]string{false: "light", true: "dark"}[dark]}, "-") + ".webp"
+			got := v.screenshot()
+			if len(got) > 150<<10 {
+				v.t.Errorf("%s has %d bytes", name, len(got))
+			}
+			if err := os.WriteFile(filepath.Join(*screenshots, name), got, 0o644); err != nil {
+				v.t.Fatal(err)
 			}
 		}
-	})
+	}
 }

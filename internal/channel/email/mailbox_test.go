@@ -1,6 +1,7 @@
 package email
 
 import (
+	"maps"
 	"strings"
 	"testing"
 )
@@ -9,9 +10,7 @@ func TestParseAccount(t *testing.T) {
 	login := map[string]string{CredentialIMAP: "imaps://mail.example", CredentialPassword: "hush"}
 	with := func(base map[string]string, more ...string) map[string]string {
 		m := make(map[string]string)
-		for k, v := range base {
-			m[k] = v
-		}
+		maps.Copy(m, base)
 		for i := 0; i < len(more); i += 2 {
 			m[more[i]] = more[i+1]
 		}
