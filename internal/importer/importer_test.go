@@ -77,12 +77,16 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestInterrupted interrupts imports at random statements 50 times each. Continued, they are complete.
+// TestInterrupted interrupts imports at random statements 50 times each, on PostgreSQL fewer times with
+// -short. Continued, they are complete.
 func TestInterrupted(t *testing.T) {
-	const times = 50
 	for _, source := range importer.Sources {
 		t.Run(source, func(t *testing.T) {
 			r := newRig(t)
+			times := 50
+			if testing.Short() && r.db.Postgres() {
+				times = 15
+			}
 			r.imports.SetBatch(2)
 			statements := 0
 			r.observer.OnStatement(func(string) { statements++ })
