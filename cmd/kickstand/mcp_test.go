@@ -172,8 +172,9 @@ func TestTools(t *testing.T) {
 	r := startTools(t)
 	for name, s := range map[string]*mcp.ClientSession{"http": r.overHTTP(t, r.scoped, "?write=true"), "stdio": r.overStdio(t, r.scoped, "--write")} {
 		t.Run(name, func(t *testing.T) {
-			want := []string{"create_message", "delete_message", "get_key", "get_macro", "get_message", "get_reply", "get_request", "get_ticket", "get_view",
-				"list_conversations", "list_followers", "list_macros", "list_members", "list_messages", "list_pending_messages", "list_requests", "list_tickets", "list_timeline", "list_views", "search"}
+			want := []string{"create_channel_message", "create_message", "delete_message", "get_key", "get_macro", "get_message", "get_reply", "get_request", "get_ticket", "get_view",
+				"list_conversations", "list_followers", "list_macros", "list_members", "list_messages", "list_pending_messages", "list_requests", "list_tickets", "list_timeline", "list_views",
+				"report_channel_receipt", "report_channel_typing", "search"}
 			if got := toolNames(t, s); !slices.Equal(got, want) {
 				t.Errorf("got tools %v, want %v", got, want)
 			}
