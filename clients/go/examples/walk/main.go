@@ -69,7 +69,7 @@ func walkDesk(ctx context.Context, desk *kickstand.Helpdesk) error {
 
 func walkTickets(ctx context.Context, desk *kickstand.Helpdesk, ticket *kickstand.Ticket) error {
 	filter := kickstand.TicketListParams{
-		Tags: []string{"lock"}, Status: []kickstand.TicketStatus{kickstand.TicketStatusOpen, kickstand.TicketStatusPending},
+		Tags: []string{"lock"}, CustomerID: []string{ticket.CustomerID}, Status: []kickstand.TicketStatus{kickstand.TicketStatusOpen, kickstand.TicketStatusPending},
 		CreatedAtGte: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Sort: kickstand.TicketSortUpdatedAtDescending, Limit: 1,
 	}
 	page, err := desk.Tickets.List(ctx, filter)
