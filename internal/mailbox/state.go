@@ -68,7 +68,7 @@ func saveState(ctx context.Context, tx *db.Tx, c *connection.Connection, since t
 		return true, nil
 	}
 	// A change leads to an attempt at once, but not to guesses of passwords.
-	_, err = tx.Exec(ctx, `UPDATE mailboxes SET revision = revision + 1, retry_at = CASE WHEN failures < $2 THEN 0 ELSE $3 END WHERE connection_id = $1`,
+	_, err = tx.Exec(ctx, `UPDATE mailboxes SET revision = revision + 1, retry_at = CASE WHEN failures < $2 THEN 0 ELSE CAST($3 AS BIGINT) END WHERE connection_id = $1`,
 		c.ID, maxGuesses, tx.Now.Add(guessWait).UnixMicro())
 	if err != nil {
 		return false, fmt.Errorf("change mailbox: %w", err)
