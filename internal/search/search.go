@@ -97,7 +97,8 @@ func (s *Service) Find(ctx context.Context, organizationID string, q Query) ([]R
 		return nil, fmt.Errorf("search: %w", err)
 	}
 	if s.Fleet != nil && (f.wants(Vehicle) || f.wants(Ride)) {
-		if err := s.FleetDB.Read(ctx, f.fleet); err != nil {
+		// An organization without a fleet has no vehicles and rides.
+		if err := s.FleetDB.Read(ctx, f.fleet); err != nil && problem.Of(err) != problem.NotFound {
 			return nil, fmt.Errorf("search the fleet: %w", err)
 		}
 	}
