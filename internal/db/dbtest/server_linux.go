@@ -142,8 +142,22 @@ func (s *Server) configure(settings ...string) {
 	}
 }
 
-// Start starts the server and returns when it accepts connections.
+// Start starts the server and returns when it accepts connections. A server whose killed
+// predecessor still has processes ends at once: it is started again.
 func (s *Server) Start() {
+	s.t.Helper()
+	end := time.Now().Add(30 * time.Second)
+	for time.Now().Before(end) {
+		if s.launch(end) {
+			return
+		}
+	}
+	said, _ := os.ReadFile(filepath.Join(s.folder, "log"))
+	s.t.Fatalf("PostgreSQL does not start: %s", said)
+}
+
+// launch starts the server. It returns false if the server ends, or accepts no connections in time.
+func (s *Server) launch(end time.Time) bool {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.folder, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -155,13 +169,12 @@ func (s *Server) Start() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-time.After(20 * time.Millisecond) {
+	for ; time.Now().Before(end) && s.Running(); <-time.After(20 * time.Millisecond) {
 		if s.try("SELECT 1") == nil {
-			return
+			return true
 		}
 	}
-	said, _ := os.ReadFile(filepath.Join(s.folder, "log"))
-	s.t.Fatalf("PostgreSQL does not start: %s", said)
+	return false
 }
 
 // Address returns host and port.
