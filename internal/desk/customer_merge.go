@@ -100,19 +100,14 @@ func lockSurvivingCustomer(ctx context.Context, tx *db.Tx, organizationID, id st
 
 // survivorIDs returns ids with the survivors of merged customers instead of these.
 func survivorIDs(ctx context.Context, q db.Querier, organizationID string, ids []string) ([]string, error) {
-	if len(ids) == 0 {
-		return ids, nil
-	}
-	merged, err := db.All(ctx, q, scanText, "SELECT id FROM customers WHERE id = ANY($1) AND organization_id = $2 AND merged_into_id IS NOT NULL ORDER BY id", ids, organizationID)
-	if err != nil {
-		return nil, fmt.Errorf("find merged customers: %w", err)
-	}
-	if len(merged) == 0 {
-		return ids, nil
-	}
 	var list []string
-	for _, id := range ids {
-		if slices.Contains(merged, id) {
+	for _, id := range ids { // by key: for a list, SQLite would read all customers of the organization
+		var merged bool
+		err := q.QueryRow(ctx, "SELECT merged_into_id IS NOT NULL FROM customers WHERE id = $1 AND organization_id = $2", id, organizationID).Scan(&merged)
+		if err != nil && !errors.Is(err, db.ErrNoRows) {
+			return nil, fmt.Errorf("find merged customers: %w", err)
+		}
+		if merged {
 			if id, err = survivorID(ctx, q, organizationID, id); err != nil {
 				return nil, err
 			}
