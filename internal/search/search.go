@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/shop"
 
@@ -194,7 +195,7 @@ func (f *finder) customers(tx *db.Tx, tickets []desk.Ticket) error {
 	if err != nil {
 		return err
 	}
-	queries := []desk.CustomerQuery{{Name: f.query.Text, Limit: perType}}
+	queries := []desk.CustomerQuery{{Name: f.query.Text, Sort: keyset.Sort{Field: desk.ByName}, Limit: perType}} // by the index of names
 	if strings.Contains(f.query.Text, "@") {
 		queries = []desk.CustomerQuery{{Email: []string{f.query.Text}, Limit: perType}}
 	} else if strings.HasPrefix(f.query.Text, "+") {
