@@ -304,16 +304,16 @@ func TestScreenshots(t *testing.T) {
 	d := startDemo(t)
 	shown, v := d.pages(t), d.visit(t)
 	for _, p := range shown {
-		p.take(v, p.path(nil))
+		p.writeScreenshots(v, p.path(nil))
 	}
 	pictured := slices.DeleteFunc(slices.Clone(pageCases), func(p pageCase) bool {
 		return !p.picture || slices.ContainsFunc(shown, func(s pageCase) bool { return s.name == p.name })
 	})
-	newWorld(t).forEachPage(t, pictured, func(t *testing.T, v *visitor, p pageCase, path string) { p.take(v, path) })
+	newWorld(t).forEachPage(t, pictured, func(t *testing.T, v *visitor, p pageCase, path string) { p.writeScreenshots(v, path) })
 }
 
-// take writes the page's screenshots, wide and narrow, in light and dark.
-func (p pageCase) take(v *visitor, path string) {
+// writeScreenshots writes the page's screenshots, wide and narrow, in light and dark.
+func (p pageCase) writeScreenshots(v *visitor, path string) {
 	v.t.Helper()
 	for _, s := range []screen{wide, narrow} {
 		for _, dark := range []bool{false, true} {
