@@ -20,10 +20,14 @@ func (s *Service) LockCustomerTx(ctx context.Context, tx *db.Tx, organizationID,
 	return c.Customer, err
 }
 
+// inOrganization tests the organization $2 of rows that are looked up by their ids. It is not a bare
+// column: for a list of ids, SQLite would walk all rows of the organization by another index.
+const inOrganization = "coalesce(organization_id = $2, FALSE)"
+
 // CustomersByID returns the organization's customers among ids, by id. Deleted
 // customers are included, since tickets refer to them.
 func (s *Service) CustomersByID(ctx context.Context, q db.Querier, organizationID string, ids []string) (map[string]Customer, error) {
-	list, err := db.All(ctx, q, scanCustomer, selectCustomer+"WHERE id = ANY($1) AND organization_id = $2", ids, organizationID)
+	list, err := db.All(ctx, q, scanCustomer, selectCustomer+"WHERE id = ANY($1) AND "+inOrganization, ids, organizationID)
 	if err != nil {
 		return nil, fmt.Errorf("load customers: %w", err)
 	}

@@ -51,7 +51,7 @@ func scanMergeRecord(row db.Row) (mergeRecord, error) {
 // lockMergeRecords returns the customers among ids, merged ones included, without contacts. They are
 // locked in the order of their ids, so that concurrent calls cannot deadlock.
 func lockMergeRecords(ctx context.Context, tx *db.Tx, organizationID string, ids []string) (map[string]*mergeRecord, error) {
-	list, err := db.All(ctx, tx, scanMergeRecord, selectMergeRecord+`WHERE id = ANY($1) AND organization_id = $2
+	list, err := db.All(ctx, tx, scanMergeRecord, selectMergeRecord+"WHERE id = ANY($1) AND "+inOrganization+`
 		AND (deleted_at IS NULL OR merged_into_id IS NOT NULL) ORDER BY id FOR UPDATE`, ids, organizationID)
 	if err != nil {
 		return nil, fmt.Errorf("load customers: %w", err)
@@ -100,14 +100,19 @@ func lockSurvivingCustomer(ctx context.Context, tx *db.Tx, organizationID, id st
 
 // survivorIDs returns ids with the survivors of merged customers instead of these.
 func survivorIDs(ctx context.Context, q db.Querier, organizationID string, ids []string) ([]string, error) {
+	if len(ids) == 0 {
+		return ids, nil
+	}
+	merged, err := db.All(ctx, q, scanText, "SELECT id FROM customers WHERE id = ANY($1) AND "+inOrganization+" AND merged_into_id IS NOT NULL ORDER BY id", ids, organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("find merged customers: %w", err)
+	}
+	if len(merged) == 0 {
+		return ids, nil
+	}
 	var list []string
-	for _, id := range ids { // by key: for a list, SQLite would read all customers of the organization
-		var merged bool
-		err := q.QueryRow(ctx, "SELECT merged_into_id IS NOT NULL FROM customers WHERE id = $1 AND organization_id = $2", id, organizationID).Scan(&merged)
-		if err != nil && !errors.Is(err, db.ErrNoRows) {
-			return nil, fmt.Errorf("find merged customers: %w", err)
-		}
-		if merged {
+	for _, id := range ids {
+		if slices.Contains(merged, id) {
 			if id, err = survivorID(ctx, q, organizationID, id); err != nil {
 				return nil, err
 			}
@@ -147,7 +152,7 @@ func (s *Service) PreviewCustomerMerge(ctx context.Context, q db.Querier, organi
 	if err := s.CheckUpgraded(ctx, q); err != nil {
 		return CustomerMerge{}, err
 	}
-	list, err := db.All(ctx, q, scanMergeRecord, selectMergeRecord+`WHERE id = ANY($1) AND organization_id = $2
+	list, err := db.All(ctx, q, scanMergeRecord, selectMergeRecord+"WHERE id = ANY($1) AND "+inOrganization+`
 		AND (deleted_at IS NULL OR merged_into_id IS NOT NULL)`, []string{id, into}, organizationID)
 	if err != nil {
 		return CustomerMerge{}, fmt.Errorf("load customers: %w", err)

@@ -20,7 +20,10 @@ func (s *Service) Document(code, number, place int64, text string) (int64, strin
 }
 
 // AnswerText and AnswerLine are for tests of answers to notices.
-var AnswerText = answerText
+var (
+	AnswerText  = answerText
+	SurvivorIDs = survivorIDs
+)
 
 // AnswerLine divides an answer from its notice.
 const AnswerLine = answerLine

@@ -52,6 +52,31 @@ func (e *explainer) QueryRow(ctx context.Context, query string, args ...any) db.
 	return e.Querier.QueryRow(ctx, query, args...)
 }
 
+// TestIDsGoByKeys checks that lists of ids are looked up by the key on SQLite, whatever else is tested.
+func TestIDsGoByKeys(t *testing.T) {
+	f := fixtureOn(t, dbtest.NewSQLite(t))
+	ana, num := f.two()
+	ids := []string{ana.CustomerID, num.CustomerID}
+	e := &explainer{t: t, refuse: regexp.MustCompile(`^SEARCH (customers|t) .*\(organization_id=\?\)$`)}
+	err := f.db.Write(t.Context(), func(tx *db.Tx) error {
+		e.Querier = tx
+		if found, err := f.desk.CustomersByID(t.Context(), e, orgA, ids); err != nil || len(found) != 2 {
+			t.Errorf("found %v, %v", found, err)
+		}
+		if _, err := f.desk.PreviewCustomerMerge(t.Context(), e, orgA, ana.CustomerID, num.CustomerID); err != nil {
+			return err
+		}
+		_, err := desk.SurvivorIDs(t.Context(), e, orgA, ids)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.n < 3 {
+		t.Errorf("%d plans were checked", e.n)
+	}
+}
+
 // TestListsGoByIndexes checks the plan of every statement of many lists on SQLite.
 func TestListsGoByIndexes(t *testing.T) {
 	f := fixtureOn(t, dbtest.NewSQLite(t))

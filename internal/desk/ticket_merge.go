@@ -246,7 +246,7 @@ func mergedError(t *Ticket) error {
 // lockTickets returns the existing tickets among ids, locked in the order of their
 // ids, so that concurrent calls cannot deadlock.
 func lockTickets(ctx context.Context, tx *db.Tx, organizationID string, ids []string) (map[string]*Ticket, error) {
-	list, err := db.All(ctx, tx, scanTicket, selectTicket+"WHERE t.id = ANY($1) AND t.organization_id = $2 ORDER BY t.id FOR UPDATE OF t", ids, organizationID)
+	list, err := db.All(ctx, tx, scanTicket, selectTicket+"WHERE t.id = ANY($1) AND coalesce(t.organization_id = $2, FALSE) ORDER BY t.id FOR UPDATE OF t", ids, organizationID)
 	if err != nil {
 		return nil, fmt.Errorf("load tickets: %w", err)
 	}
