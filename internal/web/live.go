@@ -3,8 +3,6 @@ package web
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,9 +15,6 @@ import (
 )
 
 const (
-	// streamHeartbeat is the interval at which an idle stream sends a comment and checks its
-	// session, in case the announcement of its end was lost.
-	streamHeartbeat = 20 * time.Second
 	// maxStreamLife is the maximum duration of a stream; the browser then opens another.
 	maxStreamLife = 30 * time.Minute
 	// streamRetry is the Retry-After of a client over its limit.
@@ -59,7 +54,7 @@ func (s *Site) liveEvents(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	n := eventStream{site: s, w: w, out: http.NewResponseController(w), id: id,
+	n := eventStream{site: s, out: live.NewStream(w), id: id,
 		sub: s.live.Subscribe(id.OrganizationID), session: s.live.Subscribe(account.SessionsTopic(id.UserID))}
 	defer n.sub.Close()
 	defer n.session.Close()
@@ -72,8 +67,7 @@ func (s *Site) EventStreams() int { return s.streams.total() }
 // eventStream is an open stream.
 type eventStream struct {
 	site    *Site
-	w       http.ResponseWriter
-	out     *http.ResponseController
+	out     *live.Stream
 	id      account.Identity
 	sub     *live.Subscription // to the organization's changes
 	session *live.Subscription // to changes of the user's sessions
@@ -93,10 +87,10 @@ func (n *eventStream) run(r *http.Request) {
 	if since := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("since")); since != "" && since != mark {
 		first += "data: " + live.Everything + "\n"
 	}
-	if !n.send(first + "\n") {
+	if !n.out.Send(first + "\n") {
 		return
 	}
-	beat, end := time.NewTicker(streamHeartbeat), time.NewTimer(min(maxStreamLife, until.Sub(n.site.accounts.Now())))
+	beat, end := time.NewTicker(live.Heartbeat), time.NewTimer(min(maxStreamLife, until.Sub(n.site.accounts.Now())))
 	defer beat.Stop()
 	defer end.Stop()
 	for {
@@ -107,7 +101,7 @@ func (n *eventStream) run(r *http.Request) {
 			return
 		case <-end.C:
 			return
-		case <-beat.C:
+		case <-beat.C: // the announcement of the session's end may be lost
 			check, text = true, ": still here\n\n"
 		case _, ok := <-n.session.Ready():
 			if !ok {
@@ -132,7 +126,7 @@ func (n *eventStream) run(r *http.Request) {
 				return
 			}
 		}
-		if text != "" && !n.send(text) {
+		if text != "" && !n.out.Send(text) {
 			return
 		}
 	}
@@ -142,18 +136,6 @@ func (n *eventStream) run(r *http.Request) {
 func (n *eventStream) check(ctx context.Context) (until time.Time, ok bool) {
 	now, until, err := n.site.accounts.CheckSession(ctx, n.id.SessionID)
 	return until, err == nil && now.Restricted() == nil && now.OrganizationID == n.id.OrganizationID && now.Role == n.id.Role
-}
-
-// send writes text and reports whether that succeeded.
-func (n *eventStream) send(text string) bool {
-	// The server's write timeout is for finite responses.
-	if err := n.out.SetWriteDeadline(time.Now().Add(streamHeartbeat)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return false
-	}
-	if _, err := fmt.Fprint(n.w, text); err != nil {
-		return false
-	}
-	return n.out.Flush() == nil
 }
 
 // identifyListener returns the caller of a stream. Without a session it writes the

@@ -3,8 +3,6 @@ package visitorapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -16,7 +14,6 @@ import (
 )
 
 const (
-	heartbeat     = 20 * time.Second
 	maxStreamLife = 30 * time.Minute
 	userStreams   = 5
 	channelStream = 2000
@@ -70,7 +67,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, v *visitor) err
 		return e
 	}
 	defer leave()
-	s := stream{Handler: h, w: w, out: http.NewResponseController(w), v: v, sub: h.Live.Subscribe(v.connection.OrganizationID)}
+	s := stream{Handler: h, out: live.NewStream(w), v: v, sub: h.Live.Subscribe(v.connection.OrganizationID)}
 	defer s.sub.Close()
 	if err := s.load(r.Context()); err != nil {
 		return err
@@ -84,8 +81,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, v *visitor) err
 // stream is an open event stream.
 type stream struct {
 	*Handler
-	w   http.ResponseWriter
-	out *http.ResponseController
+	out *live.Stream
 	v   *visitor
 	sub *live.Subscription
 
@@ -110,10 +106,10 @@ func (s *stream) load(ctx context.Context) error {
 
 // run sends events until the stream ends.
 func (s *stream) run(r *http.Request) {
-	if !s.send("retry: 2000\n\n" + s.allChanged()) {
+	if !s.out.Send("retry: 2000\n\n" + s.allChanged()) {
 		return
 	}
-	beat, end := time.NewTicker(heartbeat), time.NewTimer(min(maxStreamLife, s.v.expires.Sub(s.DB.Now())))
+	beat, end := time.NewTicker(live.Heartbeat), time.NewTimer(min(maxStreamLife, s.v.expires.Sub(s.DB.Now())))
 	defer beat.Stop()
 	defer end.Stop()
 	for {
@@ -137,7 +133,7 @@ func (s *stream) run(r *http.Request) {
 			}
 			text = s.react(r.Context(), s.sub.Drain())
 		}
-		if text != "" && !s.send(text) {
+		if text != "" && !s.out.Send(text) {
 			return
 		}
 	}
@@ -188,16 +184,4 @@ func (s *stream) allChanged() string {
 func event(name, conversation string) string {
 	data, _ := json.Marshal(map[string]string{"conversation": conversation}) // strings do not fail
 	return "event: " + name + "\ndata: " + string(data) + "\n\n"
-}
-
-// send writes text and reports whether that succeeded.
-func (s *stream) send(text string) bool {
-	// The server's write timeout is for finite responses.
-	if err := s.out.SetWriteDeadline(time.Now().Add(heartbeat)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return false
-	}
-	if _, err := fmt.Fprint(s.w, text); err != nil {
-		return false
-	}
-	return s.out.Flush() == nil
 }
