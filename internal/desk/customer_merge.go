@@ -122,18 +122,6 @@ func survivorIDs(ctx context.Context, q db.Querier, organizationID string, ids [
 	return list, nil
 }
 
-// mergedDown returns a customer's id and those of all customers merged into it, in order.
-func mergedDown(ctx context.Context, q db.Querier, organizationID, id string) ([]string, error) {
-	ids, err := db.All(ctx, q, scanText, `WITH RECURSIVE down(id) AS (
-			SELECT id FROM customers WHERE id = $1 AND organization_id = $2
-			UNION ALL SELECT c.id FROM customers c JOIN down ON c.merged_into_id = down.id
-		) SELECT id FROM down ORDER BY id`, id, organizationID)
-	if err != nil {
-		return nil, fmt.Errorf("find merged customers: %w", err)
-	}
-	return ids, nil
-}
-
 // customerMergedError returns the Conflict for a change of a merged customer.
 func customerMergedError(intoID string) error {
 	return transitionError("the customer is merged into another one; unmerge it first", map[string]any{"merged_into_id": intoID})
@@ -206,8 +194,8 @@ func mergePair(found map[string]*mergeRecord, id, into string) (from, to *mergeR
 	return from, to, nil
 }
 
-// fillFrom fills the empty fields of the survivor from a merged customer, whose taken are set. Set fields
-// of the survivor stay, and so does the value of each key of its metadata.
+// fillFrom fills the empty fields of the survivor from a merged customer, and records them in its taken.
+// Set fields of the survivor stay, and so does the value of each key of its metadata.
 func (to *mergeRecord) fillFrom(from *mergeRecord) {
 	from.taken = takenFields{}
 	if to.Name == "" {
@@ -512,14 +500,7 @@ func (f *customerTree) root() *mergeRecord { return f.records[f.up[len(f.up)-1]]
 func lockCustomerTree(ctx context.Context, tx *db.Tx, organizationID, id string) (*customerTree, error) {
 	var f customerTree
 	for {
-		up, err := db.All(ctx, tx, scanText, `WITH RECURSIVE up(id, merged_into_id, step) AS (
-				SELECT id, merged_into_id, 0 FROM customers WHERE id = $1 AND organization_id = $2
-				UNION ALL SELECT c.id, c.merged_into_id, step + 1 FROM customers c JOIN up ON c.id = up.merged_into_id
-			) SELECT id FROM up ORDER BY step`, id, organizationID)
-		if err != nil {
-			return nil, fmt.Errorf("find surviving customers: %w", err)
-		}
-		down, err := mergedDown(ctx, tx, organizationID, id)
+		up, down, err := mergeLine(ctx, tx, "customers", organizationID, id)
 		if err != nil {
 			return nil, err
 		}

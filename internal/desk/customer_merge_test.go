@@ -134,7 +134,7 @@ func TestMergeCustomers(t *testing.T) {
 	}
 	f.wantInvariants(t)
 
-	// What arrived since stays; all else is as before.
+	// Later records stay; all others are as before.
 	f.mustMergeCustomers(chat.CustomerID, num.CustomerID)
 	later := f.intake(said("", userID, "more"))
 	back := f.mustUnmergeCustomer(ana.CustomerID)

@@ -352,7 +352,7 @@ func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c customerRecor
 	if err != nil {
 		return err
 	}
-	all, err := mergedDown(ctx, tx, organizationID, id)
+	all, err := mergedDown(ctx, tx, "customers", organizationID, id)
 	if err != nil {
 		return err
 	}

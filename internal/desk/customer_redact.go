@@ -124,7 +124,7 @@ func (m *Message) withoutOthers() {
 // loadMerges sets EventIDs and EventTicketIDs, from TicketIDs.
 func (d *CustomerExport) loadMerges(ctx context.Context, q db.Querier, organizationID string) error {
 	var err error
-	if d.EventIDs, err = mergedDown(ctx, q, organizationID, d.CustomerID); err != nil {
+	if d.EventIDs, err = mergedDown(ctx, q, "customers", organizationID, d.CustomerID); err != nil {
 		return err
 	}
 	lists, err := db.All(ctx, q, func(row db.Row) (ids []string, err error) {

@@ -14,7 +14,7 @@ import (
 // imports that name it. Reports quote names, addresses, subjects and ids of tickets.
 func (s *Service) redactImports(ctx context.Context, organizationID, customerID string) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		ids, err := mergedDown(ctx, tx, organizationID, customerID)
+		ids, err := mergedDown(ctx, tx, "customers", organizationID, customerID)
 		if err != nil {
 			return err
 		}

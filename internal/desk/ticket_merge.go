@@ -276,25 +276,42 @@ type mergeTree struct {
 
 func (f *mergeTree) root() *Ticket { return f.tickets[f.up[len(f.up)-1]] }
 
+// mergeLine returns the ids from a record of table, tickets or customers, up to its last survivor,
+// and those of the record and all merged into it, in order.
+func mergeLine(ctx context.Context, q db.Querier, table, organizationID, id string) (up, down []string, err error) {
+	up, err = db.All(ctx, q, scanText, `WITH RECURSIVE up(id, merged_into_id, step) AS (
+			SELECT id, merged_into_id, 0 FROM `+table+` WHERE id = $1 AND organization_id = $2
+			UNION ALL SELECT r.id, r.merged_into_id, step + 1 FROM `+table+` r JOIN up ON r.id = up.merged_into_id
+		) SELECT id FROM up ORDER BY step`, id, organizationID)
+	if err != nil {
+		return nil, nil, fmt.Errorf("find survivors in %s: %w", table, err)
+	}
+	down, err = mergedDown(ctx, q, table, organizationID, id)
+	return up, down, err
+}
+
+// mergedDown returns the ids of a record of table, tickets or customers, and of all merged into it, in
+// order.
+func mergedDown(ctx context.Context, q db.Querier, table, organizationID, id string) ([]string, error) {
+	ids, err := db.All(ctx, q, scanText, `WITH RECURSIVE down(id) AS (
+			SELECT id FROM `+table+` WHERE id = $1 AND organization_id = $2
+			UNION ALL SELECT r.id FROM `+table+` r JOIN down ON r.merged_into_id = down.id
+		) SELECT id FROM down ORDER BY id`, id, organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("find merged %s: %w", table, err)
+	}
+	return ids, nil
+}
+
 // lockMergeTree returns the merge tree of a ticket, locked; [db.ErrNoRows] if there
 // is no such ticket. The tree cannot change meanwhile: a merge needs the lock of
 // the survivor.
 func lockMergeTree(ctx context.Context, tx *db.Tx, organizationID, id string) (*mergeTree, error) {
 	var f mergeTree
 	for {
-		up, err := db.All(ctx, tx, scanText, `WITH RECURSIVE up(id, merged_into_id, step) AS (
-				SELECT id, merged_into_id, 0 FROM tickets WHERE id = $1 AND organization_id = $2
-				UNION ALL SELECT t.id, t.merged_into_id, step + 1 FROM tickets t JOIN up ON t.id = up.merged_into_id
-			) SELECT id FROM up ORDER BY step`, id, organizationID)
+		up, down, err := mergeLine(ctx, tx, "tickets", organizationID, id)
 		if err != nil {
-			return nil, fmt.Errorf("find survivors: %w", err)
-		}
-		down, err := db.All(ctx, tx, scanText, `WITH RECURSIVE down(id) AS (
-				SELECT id FROM tickets WHERE id = $1 AND organization_id = $2
-				UNION ALL SELECT t.id FROM tickets t JOIN down ON t.merged_into_id = down.id
-			) SELECT id FROM down ORDER BY id`, id, organizationID)
-		if err != nil {
-			return nil, fmt.Errorf("find merged tickets: %w", err)
+			return nil, err
 		}
 		if len(up) == 0 {
 			return nil, db.ErrNoRows
