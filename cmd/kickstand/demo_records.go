@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -41,18 +40,16 @@ var demoCredentials = map[string]map[string]string{
 // demoCompany is what the demo's tickets are about.
 type demoCompany struct {
 	demo.Company
-	admin account.User
 	first account.User // the agent who works
 }
 
 // createMembers creates the admin and the agents.
 func (c *demoCompany) createMembers(ctx context.Context, a *app.App, o account.Organization, password string) error {
-	var err error
-	c.admin, err = a.Accounts.CreateUser(ctx, account.NewUser{Email: demoAdmin, Password: password, Name: "Robin Demo", Organization: o.Slug, Role: account.Admin})
+	admin, err := a.Accounts.CreateUser(ctx, account.NewUser{Email: demoAdmin, Password: password, Name: "Robin Demo", Organization: o.Slug, Role: account.Admin})
 	if err != nil {
 		return err
 	}
-	c.Agents = append(c.Agents, demo.Person{Name: c.admin.Name, Email: c.admin.Email})
+	c.Agents = append(c.Agents, demo.Person{Name: admin.Name, Email: admin.Email})
 	for i, p := range demoAgents {
 		u, err := a.Accounts.CreateUser(ctx, account.NewUser{Email: p.Email, Name: p.Name, Organization: o.Slug, Role: account.Agent})
 		if err != nil {
@@ -109,24 +106,14 @@ func (c *demoCompany) readFleet(ctx context.Context, f app.Fleet, organizationID
 }
 
 // demoRecords reads all pages of a list.
-func demoRecords[T any](page func(after *keyset.Cursor) ([]fleet.Record, *keyset.Cursor, error)) ([]T, error) {
-	var list []T
-	for after := (*keyset.Cursor)(nil); ; {
-		records, next, err := page(after)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range records {
-			var one T
-			if err := json.Unmarshal(r.JSON, &one); err != nil {
-				return nil, err
-			}
-			list = append(list, one)
-		}
-		if after = next; next == nil {
-			return list, nil
-		}
-	}
+func demoRecords[T any](page func(after *keyset.Cursor) ([]fleet.Record, *keyset.Cursor, error)) (list []T, err error) {
+	err = keyset.EachPage("records", func(r *fleet.Record) error {
+		var one T
+		err := json.Unmarshal(r.JSON, &one)
+		list = append(list, one)
+		return err
+	}, page)
+	return list, err
 }
 
 // fillDesk writes service levels, macros and the history of tickets.
@@ -184,18 +171,15 @@ func (c *demoCompany) connectDemo(ctx context.Context, a *app.App, f demoData, o
 // post sends the request of a provider, signed for the public base URL, which may not be reachable
 // from here.
 func (f demoData) post(ctx context.Context, base, channel, event string, t *triggerCmd, mail []byte) error {
-	i := slices.IndexFunc(triggers(), func(c trigger) bool { return c.name == channel })
-	c := triggers()[i]
+	c, err := (&triggerCmd{Channel: channel}).find()
+	if err != nil {
+		return err
+	}
 	s := triggerRequest{ctx: ctx, base: base, secret: f.secrets[channel], event: firstNonEmpty(event, c.events[0]), file: mail}
 	req, err := c.request(t, s)
 	if err != nil {
 		return fmt.Errorf("%s: %w", channel, err)
 	}
-	return sendHere(req, f.here)
-}
-
-// sendHere sends a request to the server at host:port.
-func sendHere(req *http.Request, here string) error {
-	req.URL.Scheme, req.Host, req.URL.Host = "http", req.URL.Host, here
+	req.URL.Scheme, req.Host, req.URL.Host = "http", req.URL.Host, f.here
 	return sendExpectingOK(req)
 }

@@ -31,7 +31,7 @@ Look first, then import, also while the server runs:
   kickstand import csv tickets.csv --org acme
 
 An import that was interrupted continues when the command runs again. A further run
-adds only what is not there yet. docs/import.md describes the files.`
+adds only records that are missing. docs/import.md describes the files.`
 }
 
 // importOf are the flags of all imports.

@@ -291,7 +291,7 @@ type Letter struct {
 	Subject string // of mail
 	Text    string
 	Tags    []string
-	// Answer is what an agent replies, and Thanks what the customer answers; either may be empty.
+	// Answer is the reply of an agent, and Thanks that of the customer; either may be empty.
 	Answer, Thanks string
 }
 
