@@ -47,7 +47,7 @@ func (c Config) withPage(values map[string]string) (Config, error) {
 	return c, nil
 }
 
-// set sets a changeable setting. It refuses what the start would refuse.
+// set sets a changeable setting. It refuses values that the start refuses.
 func (c *Config) set(name, value string) (err error) {
 	switch name {
 	case setting.SMTPURL:

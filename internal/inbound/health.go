@@ -6,7 +6,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 )
 
-// Health returns the health of a connection: what is recorded of it, and its newest inbound events.
+// Health returns the health of a connection: its recorded times and errors, and its newest inbound events.
 func (s *Service) Health(ctx context.Context, c *connection.Connection) (connection.Health, error) {
 	h, err := s.connections.Health(ctx, s.db, c)
 	if err != nil {
