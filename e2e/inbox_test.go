@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
@@ -418,6 +419,9 @@ func TestLongList(t *testing.T) {
 		v.wait("all tickets", `(document.querySelector(".list").scrollTop = 1e6, document.querySelectorAll(".trow").length === 60)`)
 		v.wait("the focus and the selection", `document.activeElement.closest("#t60") && document.querySelector("#t60 :checked")`)
 		v.waitText("1 selected")
+		v.keys(strings.Repeat("j", 59))
+		v.keys(strings.Repeat("k", 30))
+		v.wait("the focused row below the bar", `(r => document.activeElement.closest("#t31") && r("#t31").top >= r(".bulk").bottom)(s => document.querySelector(s).getBoundingClientRect())`)
 		v.wait("the rows in the address", `location.search === "?sort=-number&rows=75" && !document.querySelector("a[rel=next]")`)
 		v.checkLayout()
 		v.checkAccess()

@@ -72,7 +72,8 @@ func (v *visitor) accessFaults() []string {
 		// own scripts only.
 		v.do(chromedp.Evaluate[chromedp.Void](source))
 	}
-	return js[[]string](v, `axe.run(document, {runOnly: {type: "tag", values: `+axeRules+`}, resultTypes: ["violations"]}).then(found =>
+	// From the top of the list: a row that is scrolled behind its header would count as too small.
+	return js[[]string](v, `document.querySelector(".list")?.scrollTo(0, 0), axe.run(document, {runOnly: {type: "tag", values: `+axeRules+`}, resultTypes: ["violations"]}).then(found =>
 		found.violations.filter(f => f.impact === "serious" || f.impact === "critical").flatMap(f => f.nodes.slice(0, 5).map(n =>
 			f.impact + ": " + f.id + ": " + n.target.join(" ") + ": " + n.html.slice(0, 200) + "\n\t" + n.failureSummary.replaceAll("\n", "\n\t"))))`)
 }
