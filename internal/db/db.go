@@ -52,8 +52,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// idleReader is the time after which an unused SQLite reader is closed: each holds a copy of
-// the schema in memory.
+// idleReader is the time after which an unused SQLite reader is closed, except for one: each holds
+// a copy of the schema in memory, which takes milliseconds to parse.
 const idleReader = 15 * time.Second
 
 // ErrNoRows is the error of a single-row scan without a row.
@@ -180,7 +180,7 @@ func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 	// copy per page. Mapped pages belong to the system's cache, not to the process.
 	const pragmas = "PRAGMA query_only = 1; PRAGMA mmap_size = 2147418112"
 	most := max(4, 2*runtime.NumCPU()) + maxBulkReads + 1 // one detects commits
-	d.readers = newPool(most, idleReader, func(ctx context.Context) (*sqliteConn, error) {
+	d.readers = newPool(most, 1, idleReader, func(ctx context.Context) (*sqliteConn, error) {
 		c, err := openSQLiteConn(ctx, abs, 0, pragmas, l)
 		if err != nil {
 			return nil, fmt.Errorf("open database %s for reading: %w", abs, err)

@@ -13,15 +13,16 @@ import (
 // pool is a bounded set of connections. It closes connections that were idle for a while.
 type pool[T any] struct {
 	*puddle.Pool[T]
-	idle time.Duration // after which a connection is closed
+	spare int           // so many connections stay open
+	idle  time.Duration // after which others are closed
 
 	forever atomic.Bool // idle connections stay open
 	mu      sync.Mutex
 	sweeps  bool // a sweep is scheduled
 }
 
-func newPool[T any](limit int, idle time.Duration, open func(context.Context) (T, error), shut func(T)) *pool[T] {
-	p := &pool[T]{idle: idle}
+func newPool[T any](limit, spare int, idle time.Duration, open func(context.Context) (T, error), shut func(T)) *pool[T] {
+	p := &pool[T]{spare: spare, idle: idle}
 	// The only error is a limit below 1.
 	p.Pool, _ = puddle.NewPool(&puddle.Config[T]{Constructor: open, Destructor: shut, MaxSize: int32(limit)})
 	return p
@@ -62,14 +63,19 @@ func (p *pool[T]) schedule(after time.Duration) {
 // sweep closes the connections that were idle for too long.
 func (p *pool[T]) sweep() {
 	next := time.Duration(0)
+	open := int(p.Stat().TotalResources())
 	for _, r := range p.AcquireAllIdle() {
 		left := p.idle - r.IdleDuration()
-		if left <= 0 {
+		switch {
+		case open <= p.spare:
+			r.ReleaseUnused()
+		case left <= 0:
 			r.Destroy()
-			continue
+			open--
+		default:
+			r.ReleaseUnused()
+			next = max(next, left)
 		}
-		r.ReleaseUnused()
-		next = max(next, left)
 	}
 	p.mu.Lock()
 	p.sweeps = false

@@ -37,7 +37,7 @@ func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 		}
 		d.direct = newConnector(direct, o.Namespace, l, d.server)
 	}
-	d.connections = newPool(cmp.Or(o.MaxConns, 24), idlePostgres, d.connector.connectAdmitted, (*postgresConn).close)
+	d.connections = newPool(cmp.Or(o.MaxConns, 24), 0, idlePostgres, d.connector.connectAdmitted, (*postgresConn).close)
 	if err := d.readClock(ctx); err != nil {
 		d.connections.Close()
 		return fmt.Errorf("connect to postgres at %s: %w", d.connector.where(), err)
