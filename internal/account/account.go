@@ -101,6 +101,10 @@ type Config struct {
 	// most 4, and as many as a quarter of the process's memory limit allows.
 	Hashers int
 
+	// HashMemory is the memory of a new password hash in KiB. 0 means 19,456, the least that OWASP
+	// recommends; tests that are about something else set less.
+	HashMemory uint32
+
 	Logger *slog.Logger // nil: no log
 }
 
@@ -126,7 +130,8 @@ type Service struct {
 	firstIsDefault  bool
 	log             *slog.Logger
 
-	hashers *hashers
+	hashers    *hashers
+	hashParams hashParams // of new hashes
 
 	// One limit for each way to sign in, so that exhausting a user's attempts at one way
 	// leaves the other ways open.
@@ -199,6 +204,8 @@ func New(c Config) (*Service, error) {
 		c.Hashers = defaultHashers(runtime.GOMAXPROCS(0), debug.SetMemoryLimit(-1))
 	}
 	s.hashers = newHashers(c.Hashers)
+	s.hashParams = leastParams
+	s.hashParams.memory = cmp.Or(c.HashMemory, leastParams.memory)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -134,6 +134,7 @@ func newFixture(t *testing.T, d *db.DB, change ...func(*account.Config)) *fixtur
 	box := new(outbox)
 	c := account.Config{
 		DB:              d,
+		HashMemory:      8,
 		Mailer:          box,
 		MailFrom:        mail.Address{Name: "Kickstand", Address: "no-reply@help.example.com"},
 		BaseURL:         "https://help.example.com",
@@ -507,7 +508,7 @@ func TestPasswordInput(t *testing.T) {
 
 // TestHashIsRenewed: a hash with outdated parameters works and is replaced.
 func TestHashIsRenewed(t *testing.T) {
-	f := newFixture(t, dbtest.New(t))
+	f := newFixture(t, dbtest.New(t), func(c *account.Config) { c.HashMemory = 0 })
 	if _, err := f.CreateOrganization(t.Context(), account.NewOrganization{Name: "Acme"}); err != nil {
 		t.Fatal(err)
 	}

@@ -30,9 +30,9 @@ type hashParams struct {
 	threads uint8
 }
 
-// current is the cheapest setting that OWASP recommends for argon2id, so that a flood
+// leastParams is the cheapest setting that OWASP recommends for argon2id, so that a flood
 // takes the least memory.
-var current = hashParams{memory: 19 * 1024, passes: 2, threads: 1}
+var leastParams = hashParams{memory: 19 * 1024, passes: 2, threads: 1}
 
 const (
 	saltSize = 16
@@ -101,7 +101,7 @@ func (s *Service) signInWithPassword(ctx context.Context, in PasswordSignIn, cli
 	}
 
 	rehashed := stored
-	if !isCurrent(stored) {
+	if !s.isCurrent(stored) {
 		if rehashed, err = s.hash(ctx, try.party(), in.Password); err != nil {
 			return SignIn{}, err
 		}
@@ -166,7 +166,7 @@ func (t passwordAttempt) verify(ctx context.Context, stored, password string) er
 	}
 	ok := false
 	if err = t.blocked(ctx); err == nil { // checked again: attempts may have failed while it waited
-		ok, err = matches(stored, password)
+		ok, err = t.s.matches(stored, password)
 	}
 	release()
 	if ok || err != nil {
@@ -189,7 +189,7 @@ func (s *Service) hash(ctx context.Context, party, password string) (string, err
 		return "", err
 	}
 	defer release()
-	h := passwordHash{hashParams: current, salt: make([]byte, saltSize)}
+	h := passwordHash{hashParams: s.hashParams, salt: make([]byte, saltSize)}
 	rand.Read(h.salt) // never fails: crypto/rand ends the program instead
 	h.sum = argon2id(password, h.hashParams, h.salt, hashSize)
 	return h.String(), nil
@@ -203,13 +203,13 @@ func (s *Service) verify(ctx context.Context, party, stored, password string) (b
 		return false, err
 	}
 	defer release()
-	return matches(stored, password)
+	return s.matches(stored, password)
 }
 
 // matches reports whether stored is a hash of password. An empty one matches nothing, and
 // takes the same time. The caller holds a slot of [hashers].
-func matches(stored, password string) (bool, error) {
-	h := passwordHash{hashParams: current, salt: make([]byte, saltSize), sum: make([]byte, hashSize)}
+func (s *Service) matches(stored, password string) (bool, error) {
+	h := passwordHash{hashParams: s.hashParams, salt: make([]byte, saltSize), sum: make([]byte, hashSize)}
 	if stored != "" {
 		var err error
 		if h, err = parseHash(stored); err != nil {
@@ -221,9 +221,9 @@ func matches(stored, password string) (bool, error) {
 }
 
 // isCurrent reports whether stored has the parameters of a new hash.
-func isCurrent(stored string) bool {
+func (s *Service) isCurrent(stored string) bool {
 	h, err := parseHash(stored)
-	return err == nil && h.hashParams == current && len(h.salt) == saltSize && len(h.sum) == hashSize
+	return err == nil && h.hashParams == s.hashParams && len(h.salt) == saltSize && len(h.sum) == hashSize
 }
 
 // passwordHash is an argon2id hash with its parameters and salt.

@@ -68,7 +68,7 @@ func newAccountFixture(t testing.TB, change ...func(*account.Config)) *accountFi
 	f := &accountFixture{t: t, box: new(postbox), jar: map[string]string{}}
 	log := slog.New(slog.NewTextHandler(f, nil))
 	c := account.Config{
-		Mailer: f.box, MailFrom: mail.Address{Address: "no-reply@help.example.com"},
+		HashMemory: 8, Mailer: f.box, MailFrom: mail.Address{Address: "no-reply@help.example.com"},
 		BaseURL: "https://help.example.com", Logger: log,
 	}
 	for _, fn := range change {

@@ -42,7 +42,7 @@ func newFixture(t testing.TB) *fixture {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	var err error
 	f.accounts, err = account.New(account.Config{
-		DB: f.db, Mailer: f, BaseURL: baseURL, RedirectOrigins: []string{"https://app.example.com"}, Provider: f.provider, Logger: log,
+		DB: f.db, HashMemory: 8, Mailer: f, BaseURL: baseURL, RedirectOrigins: []string{"https://app.example.com"}, Provider: f.provider, Logger: log,
 	})
 	if err != nil {
 		t.Fatal(err)

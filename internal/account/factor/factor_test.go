@@ -84,7 +84,7 @@ func newFixture(t *testing.T, d *db.DB, change ...func(*factor.Config)) *fixture
 		fn(&c)
 	}
 	var err error
-	if f.accounts, err = account.New(account.Config{DB: d, Mailer: f.mails, BaseURL: baseURL, FreshProof: c.FreshProof, Audit: f.audit, Logger: log}); err != nil {
+	if f.accounts, err = account.New(account.Config{DB: d, HashMemory: 8, Mailer: f.mails, BaseURL: baseURL, FreshProof: c.FreshProof, Audit: f.audit, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
 	c.Accounts = f.accounts

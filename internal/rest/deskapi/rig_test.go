@@ -140,7 +140,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.queue = queue.Open(d, queue.Config{Logger: log})
 	events := new(event.Log)
 	r.log = events
-	r.accounts, err = account.New(account.Config{DB: d, Mailer: noMail{}, MailFrom: mail.Address{Address: "kickstand@a.example"}, BaseURL: origin, Logger: log})
+	r.accounts, err = account.New(account.Config{DB: d, HashMemory: 8, Mailer: noMail{}, MailFrom: mail.Address{Address: "kickstand@a.example"}, BaseURL: origin, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

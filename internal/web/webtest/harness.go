@@ -78,7 +78,7 @@ func NewHarness(t testing.TB, change ...func(*account.Config)) *Harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Checkout: checkout, Notify: h.Live.Publish, Audit: h.Audit, Logger: h.Log}
+	c := account.Config{DB: h.DB, HashMemory: 8, Mailer: h, BaseURL: BaseURL, Checkout: checkout, Notify: h.Live.Publish, Audit: h.Audit, Logger: h.Log}
 	for _, f := range change {
 		f(&c)
 	}
