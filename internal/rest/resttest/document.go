@@ -34,10 +34,27 @@ type document struct {
 // location is the document's URL in the schema library.
 const location = "http://api.example.com/openapi.json"
 
+// documents are those that were read, by their text: to read one takes longer than most tests.
+var documents = struct {
+	sync.Mutex
+	byText map[string]*document
+}{byText: make(map[string]*document)}
+
 // readDocument parses and validates a document.
 func readDocument(t testing.TB, text []byte) *document {
 	t.Helper()
-	text = strict(t, text)
+	documents.Lock()
+	defer documents.Unlock()
+	d, ok := documents.byText[string(text)]
+	if !ok {
+		d = parseDocument(t, strict(t, text))
+		documents.byText[string(text)] = d
+	}
+	return d
+}
+
+func parseDocument(t testing.TB, text []byte) *document {
+	t.Helper()
 	loader := openapi3.NewLoader()
 	loaded, err := loader.LoadFromData(text)
 	if err == nil {
