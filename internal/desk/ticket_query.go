@@ -426,7 +426,7 @@ func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error
 	limit /= f.entryCost()
 	for len(*walks) > 0 && limit > 0 {
 		w := (*walks)[0]
-		n, rest, err := f.shorten(&w, limit)
+		rest, divided, err := f.shorten(&w, limit)
 		if err != nil {
 			return false, err
 		}
@@ -436,34 +436,48 @@ func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error
 			return false, err
 		case len(f.found) == f.want:
 			return true, nil
-		case n > limit:
+		case divided:
 			(*walks)[0] = rest
-		default:
-			*walks = (*walks)[1:]
+			return false, nil
 		}
-		limit -= n
+		if *walks = (*walks)[1:]; len(*walks) > 0 {
+			n, err := f.entries(&w, limit)
+			if err != nil {
+				return false, err
+			}
+			limit -= n
+		}
 	}
 	return len(*walks) == 0, nil
 }
 
-// shorten divides a scan of more than limit entries after about the limit, and returns the number
-// of its entries, up to one more.
-func (f *ticketFinder) shorten(w *indexWalk, limit int) (n int, rest indexWalk, err error) {
+// shorten divides a scan of more than limit entries after about the limit. It returns false if the
+// scan has no more.
+func (f *ticketFinder) shorten(w *indexWalk, limit int) (rest indexWalk, divided bool, err error) {
 	st := f.newStatement()
-	st.Addf("SELECT count(*), coalesce(min(k), 0), coalesce(max(k), 0) FROM (SELECT t.%s AS k FROM tickets t WHERE %s ORDER BY %s LIMIT %d) AS e",
-		w.key, f.indexRange(st, *w), f.order(w), limit+1)
-	var low, high int64
-	if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&n, &low, &high); err != nil || n <= limit {
-		return n, rest, err
+	st.Addf("SELECT t.%s FROM tickets t WHERE %s ORDER BY %s LIMIT 1 OFFSET %d", w.key, f.indexRange(st, *w), f.order(w), limit)
+	var last int64
+	if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&last); errors.Is(err, db.ErrNoRows) {
+		return rest, false, nil
+	} else if err != nil {
+		return rest, false, err
 	}
 	rest = *w
 	rest.within = false
 	if f.sort.Descending {
-		w.low, rest.high = low, low-1
+		w.low, rest.high = last, last-1
 	} else {
-		w.high, rest.low = high, high+1
+		w.high, rest.low = last, last+1
 	}
-	return n, rest, nil
+	return rest, true, nil
+}
+
+// entries returns the number of entries of a scan, of which there are at most so many.
+func (f *ticketFinder) entries(w *indexWalk, most int) (n int, err error) {
+	st := f.newStatement()
+	st.Addf("SELECT count(*) FROM (SELECT 1 FROM tickets t WHERE %s LIMIT %d) AS e", f.indexRange(st, *w), most)
+	err = f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&n)
+	return n, err
 }
 
 // order returns the order of the list within the scan.
@@ -550,7 +564,8 @@ func (f *ticketFinder) cost(s *filterSet) int {
 	}
 }
 
-// filterSets returns the sets of the filters that have an index.
+// filterSets returns the sets of the filters that have an index, the small ones first as a rule: the
+// least that was seen ends the counting of others.
 func (f *ticketFinder) filterSets() (sets []filterSet) {
 	q := f.query
 	add := func(id string, from func(st *keyset.Statement) string) {
@@ -572,6 +587,21 @@ func (f *ticketFinder) filterSets() (sets []filterSet) {
 		addOrdered(id, len(q.CustomerID), func(st *keyset.Statement) string {
 			// Within the index; PostgreSQL must know the type of $1.
 			return "tickets t WHERE CAST($1 AS TEXT) IS NOT NULL AND t.customer_id IN (" + keyset.Placeholders(st, q.CustomerID) + ")" + f.numberRange(st)
+		})
+	}
+	if f.words != nil {
+		add("", nil)
+	}
+	if len(q.AssigneeID) > 0 {
+		addOrdered(id, len(q.AssigneeID), func(st *keyset.Statement) string { return tickets + f.assignee(st) + f.numberRange(st) })
+	}
+	if len(q.Tags) > 0 {
+		id := "t.ticket_id"
+		if len(q.Tags) > 1 {
+			id = "DISTINCT t.ticket_id"
+		}
+		addOrdered(id, len(q.Tags), func(st *keyset.Statement) string {
+			return "ticket_tags t WHERE t.organization_id = $1 AND t.tag IN (" + keyset.Placeholders(st, q.Tags) + ")" + f.numberRange(st)
 		})
 	}
 	entries := "" // the columns of these indexes suffice
@@ -602,25 +632,10 @@ func (f *ticketFinder) filterSets() (sets []filterSet) {
 			return tickets + "t.priority IN (" + keyset.Placeholders(st, q.Priority) + ")" + f.numberRange(st)
 		})
 	}
-	if len(q.AssigneeID) > 0 {
-		addOrdered(id, len(q.AssigneeID), func(st *keyset.Statement) string { return tickets + f.assignee(st) + f.numberRange(st) })
-	}
 	if len(q.Channel) > 0 {
 		addOrdered(id, len(q.Channel), func(st *keyset.Statement) string {
 			return tickets + "t.channel IN (" + keyset.Placeholders(st, q.Channel) + ")" + f.numberRange(st)
 		})
-	}
-	if len(q.Tags) > 0 {
-		id := "t.ticket_id"
-		if len(q.Tags) > 1 {
-			id = "DISTINCT t.ticket_id"
-		}
-		addOrdered(id, len(q.Tags), func(st *keyset.Statement) string {
-			return "ticket_tags t WHERE t.organization_id = $1 AND t.tag IN (" + keyset.Placeholders(st, q.Tags) + ")" + f.numberRange(st)
-		})
-	}
-	if f.words != nil {
-		add("", nil)
 	}
 	return sets
 }
@@ -675,7 +690,10 @@ func (f *ticketFinder) cheapestSet() (cheapest *filterSet, least int, err error)
 func (f *ticketFinder) readOrdered(set *filterSet, cost int) error {
 	order, _ := f.sort.SQL()
 	most := f.limits.work / f.cost(set)
-	for n := f.want; ; n = min(16*n, most) {
+	for n := f.want; ; n *= 16 {
+		if 4*n > most {
+			n = most // each part is read from the beginning
+		}
 		if err := f.sortSet(set, fmt.Sprintf(" ORDER BY t.number %s LIMIT %d", order, n)); err != nil || len(f.found) == f.want || n*f.cost(set) >= cost {
 			return err
 		}
