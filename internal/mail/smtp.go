@@ -396,9 +396,15 @@ func (s *SMTP) readable(reply string) (code, text string) {
 	return code, truncate(text, 500)
 }
 
+// token matches what may be an access token, or a part of one.
+var token = regexp.MustCompile(`[A-Za-z0-9+/=_.~-]{40,}`)
+
 // redact removes the credentials from a reply: a server may quote a line that it does not
 // understand.
 func (s *SMTP) redact(said string) string {
+	if s.token != nil {
+		return token.ReplaceAllString(said, "[redacted]")
+	}
 	if s.password == nil {
 		return said
 	}

@@ -26,6 +26,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/singleflight"
 )
 
 // Journal stores collected mails; implemented by package inbound.
@@ -88,15 +90,17 @@ type Service struct {
 	observe     func(collected, known int)
 	changed     func(organizationID, connectionID string)
 	log         *slog.Logger
-	instance    string           // holder of this process's leases
+	instance    string // holder of this process's leases
+	refreshing  singleflight.Group
 	memory      *fairqueue.Queue // of large mails, fair between organizations
 	wake        chan struct{}
-	filing      chan struct{}   // capacity maxFiling: copies that are being filed
-	life        context.Context // ends with Run
+	filing      *fairqueue.Queue // of copies of sent mails, fair between organizations
+	life        context.Context  // ends with Run
 	end         context.CancelFunc
 
 	mu      sync.Mutex
 	readers map[string]*reader     // by connection
+	inexact map[string]bool        // connections whose next reader fetches mails singly
 	probes  map[string][]time.Time // recent ones, by organization
 	work    sync.WaitGroup
 }
@@ -128,10 +132,10 @@ func Open(c Config) *Service {
 		db: c.DB, connections: c.Connections, journal: c.Journal, guard: c.Guard, tls: c.TLS, box: c.Box,
 		providers: newProviders(c.OAuth, c.BaseURL), http: c.HTTP, scale: c.RetryTimeScale,
 		observe: c.Observe, changed: c.Changed, log: c.Logger,
-		instance: uuid.NewString(), wake: make(chan struct{}, 1), readers: make(map[string]*reader), probes: make(map[string][]time.Time),
+		instance: uuid.NewString(), wake: make(chan struct{}, 1), readers: make(map[string]*reader), inexact: make(map[string]bool), probes: make(map[string][]time.Time),
 		memory: fairqueue.New(fairqueue.Config{Capacity: maxMemory, PerKey: maxReaders, Waiting: maxReaders}),
 	}
-	s.filing = make(chan struct{}, maxFiling)
+	s.filing = fairqueue.New(fairqueue.Config{Capacity: maxFiling, PerKey: maxUnfiled, Waiting: 10 * maxUnfiled})
 	s.life, s.end = context.WithCancel(context.Background())
 	if s.scale == 0 {
 		s.scale = 1
@@ -229,13 +233,19 @@ func (s *Service) start(ctx context.Context, l lease) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r := &reader{Service: s, lease: l, cancel: cancel}
 	s.mu.Lock()
+	r.singly = s.inexact[l.connectionID]
+	if lost := s.readers[l.connectionID]; lost != nil {
+		lost.cancel(errLeaseLost) // it has not noticed yet
+	}
 	s.readers[l.connectionID] = r
 	s.mu.Unlock()
 	s.work.Go(func() {
 		defer cancel(nil)
 		r.run(ctx)
 		s.mu.Lock()
-		delete(s.readers, l.connectionID)
+		if s.readers[l.connectionID] == r {
+			delete(s.readers, l.connectionID)
+		}
 		s.mu.Unlock()
 		if errors.Is(context.Cause(ctx), errChanged) {
 			s.signal()
@@ -279,11 +289,29 @@ type reader struct {
 	checked    atomic.Int64 // when all folders were last read to the end, in microseconds; 0: never
 	stored     atomic.Int64 // the stored value of checked
 	healthy    bool         // the stored state is that of a mailbox that works
+	// singly means that mails are fetched one by one, up to the limit of their size: the server has
+	// announced wrong sizes, or has left mails out.
+	singly  bool
+	refusal *Trouble // to mark or move mails, in this turn
+}
+
+// collectSingly sets reader.singly for this reader and the next one of the mailbox.
+func (r *reader) collectSingly(singly bool) {
+	if r.singly == singly {
+		return
+	}
+	r.singly = singly
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.inexact, r.connectionID)
+	if singly {
+		r.inexact[r.connectionID] = true
+	}
 }
 
 // run reads the mailbox until an error or the end of ctx, and records the outcome.
 func (r *reader) run(ctx context.Context) {
-	err := r.read(ctx)
+	err := r.recovered(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -291,6 +319,17 @@ func (r *reader) run(ctx context.Context) {
 		return
 	}
 	loop.Finish(ctx, r.log, "releasing a mailbox", func(ctx context.Context) error { return r.release(ctx, err) })
+}
+
+// recovered is [reader.read]. A panic, to which only an answer of the server can lead, is an error.
+func (r *reader) recovered(ctx context.Context) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.log.ErrorContext(ctx, "panic while reading a mailbox", "connection", r.connectionID, "panic", v, "stack", string(debug.Stack()))
+			err = &Trouble{Kind: TroubleServer, Text: "the mailbox cannot be read because of an error of this server, which its log describes"}
+		}
+	}()
+	return r.read(ctx)
 }
 
 // read connects and reads until an error.
@@ -327,7 +366,7 @@ func (s *Service) connect(ctx context.Context, connectionID string, a *email.Acc
 	if a.Provider == "" {
 		return s.open(ctx, a, "")
 	}
-	token, err := s.token(ctx, connectionID, a.Provider, "")
+	token, err := s.token(ctx, connectionID, a, "")
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +374,7 @@ func (s *Service) connect(ctx context.Context, connectionID string, a *email.Acc
 	if t, ok := errors.AsType[*Trouble](err); !ok || t.Kind != TroubleLogin {
 		return c, err
 	}
-	if token, err = s.token(ctx, connectionID, a.Provider, token); err != nil {
+	if token, err = s.token(ctx, connectionID, a, token); err != nil {
 		return nil, err
 	}
 	return s.open(ctx, a, token)

@@ -49,6 +49,7 @@ type house struct {
 	box         *imapmemserver.User
 	addr        string
 	tls         *tls.Config
+	serverTLS   *tls.Config
 	certificate *x509.Certificate
 	guard       netguard.Guard
 	caps        imap.CapSet
@@ -85,10 +86,18 @@ type journal struct {
 	stored   []*channel.Request
 	arrived  chan struct{}
 	failures []error // of the next transactions, at their end
+	hold     func()  // called once, before a transaction
 }
 
 // Collect implements [mailbox.Journal].
 func (j *journal) Collect(ctx context.Context, _ *connection.Connection, requests []*channel.Request, record func(ctx context.Context, tx *db.Tx) ([]bool, error)) error {
+	j.mu.Lock()
+	hold := j.hold
+	j.hold = nil
+	j.mu.Unlock()
+	if hold != nil {
+		hold()
+	}
 	return j.db.Write(ctx, func(tx *db.Tx) error {
 		wanted, err := record(ctx, tx)
 		if err != nil {
@@ -171,6 +180,7 @@ func (h *house) serve() {
 	roots.AddCert(h.certificate)
 	h.tls = &tls.Config{RootCAs: roots}
 	server := &tls.Config{Certificates: certified.TLS.Certificates}
+	h.serverTLS = server
 	options := &imapserver.Options{
 		NewSession: func(*imapserver.Conn) (imapserver.Session, *imapserver.GreetingData, error) {
 			return &testSession{house: h}, nil, nil

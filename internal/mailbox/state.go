@@ -277,24 +277,42 @@ func latestMails(ctx context.Context, q db.Querier, id string, validity uint32) 
 	return mails, err
 }
 
-// unmarkedMails returns the UIDs of collected mails to be marked or moved, a batch at a time.
-func unmarkedMails(ctx context.Context, q db.Querier, id string, validity uint32) ([]imap.UID, error) {
-	return db.All(ctx, q, func(row db.Row) (imap.UID, error) {
+// sharesValidity reports whether another folder of the mailbox has the same UIDVALIDITY.
+func (r *reader) sharesValidity(ctx context.Context, f *folder) (bool, error) {
+	var n int
+	err := r.db.QueryRow(ctx, "SELECT count(*) FROM mailbox_folders WHERE connection_id = $1 AND uid_validity = $2 AND folder <> $3",
+		r.connectionID, int64(f.validity), f.name).Scan(&n)
+	if err != nil {
+		return false, fmt.Errorf("compare folders: %w", err)
+	}
+	return n > 0, nil
+}
+
+// unmarkedMails returns collected mails to be marked or moved behind a UID, a batch at a time.
+func unmarkedMails(ctx context.Context, q db.Querier, id string, validity uint32, after imap.UID) ([]collectedMail, error) {
+	return db.All(ctx, q, func(row db.Row) (m collectedMail, err error) {
 		var uid int64
-		err := row.Scan(&uid)
-		return imap.UID(uid), err
-	}, "SELECT uid FROM mailbox_mails WHERE connection_id = $1 AND uid_validity = $2 AND unmarked ORDER BY uid LIMIT 200", id, int64(validity))
+		var sum []byte
+		err = row.Scan(&uid, &sum)
+		if err == nil && len(sum) != len(m.digest) {
+			err = fmt.Errorf("a digest has %d bytes", len(sum))
+		}
+		if err != nil {
+			return m, err
+		}
+		return collectedMail{imap.UID(uid), digest(sum)}, nil
+	}, "SELECT uid, digest FROM mailbox_mails WHERE connection_id = $1 AND uid_validity = $2 AND uid > $3 AND unmarked ORDER BY uid LIMIT 200", id, int64(validity), int64(after))
 }
 
 // recordMarked records that mails are marked or moved.
-func (r *reader) recordMarked(ctx context.Context, validity uint32, uids []imap.UID) error {
-	list := make([]int64, len(uids))
-	for i, uid := range uids {
-		list[i] = int64(uid)
-	}
+func (r *reader) recordMarked(ctx context.Context, mails []collectedMail) error {
 	return r.write(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, "UPDATE mailbox_mails SET unmarked = FALSE WHERE connection_id = $1 AND uid_validity = $2 AND uid = ANY($3)", r.connectionID, int64(validity), list)
-		return err
+		for _, m := range mails {
+			if err := tx.Queue(ctx, "UPDATE mailbox_mails SET unmarked = FALSE WHERE connection_id = $1 AND digest = $2", r.connectionID, m.digest[:]); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
