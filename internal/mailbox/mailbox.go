@@ -147,6 +147,7 @@ func Open(c Config) *Service {
 		s.changed = func(string, string) {}
 	}
 	c.Connections.OnChange(s.connectionChanged)
+	c.Connections.OnHealth(s.examine)
 	return s
 }
 

@@ -330,12 +330,9 @@ func (s *Service) refresh(ctx context.Context, p *oauthProvider, connectionID st
 	return next.AccessToken, nil
 }
 
-// ConsentEnds returns when the consent for a connection's mailbox ends, as far as its provider says
+// consentEnds returns when the consent for a connection's mailbox ends, as far as its provider says
 // so; else the zero time.
-func (s *Service) ConsentEnds(ctx context.Context, c *connection.Connection) (time.Time, error) {
-	if c.Channel != email.MailboxName {
-		return time.Time{}, nil
-	}
+func (s *Service) consentEnds(ctx context.Context, c *connection.Connection) (time.Time, error) {
 	a, err := email.ParseAccount(c.Address, c.Settings, c.CredentialValues())
 	p := s.providers[a.Provider]
 	if err != nil || p == nil {

@@ -465,6 +465,21 @@ func (s *Service) Status(ctx context.Context, q db.Querier, connectionID string)
 	return status, err == nil, err
 }
 
+// examine adds the state of a mailbox to the health of its connection.
+func (s *Service) examine(ctx context.Context, c *connection.Connection, h *connection.Health) (err error) {
+	if c.Channel != email.MailboxName {
+		return nil
+	}
+	if h.ConsentEndsAt, err = s.consentEnds(ctx, c); err != nil {
+		return err
+	}
+	status, ok, err := s.Status(ctx, s.db, c.ID)
+	if err == nil && ok && c.Enabled && status.Error != "" {
+		h.Error, h.ErrorAt, h.Unread = status.Error, status.FailingSince, true
+	}
+	return err
+}
+
 // CountStates counts the mailboxes of all organizations by state.
 func CountStates(ctx context.Context, q db.Querier) (map[State]int, error) {
 	counts := map[State]int{Waiting: 0, Reading: 0, Failing: 0, Consent: 0}
