@@ -19,6 +19,7 @@
 package mailbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -27,6 +28,7 @@ import (
 	"maps"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,8 +67,10 @@ type Config struct {
 	OAuth   map[string]OAuthClient
 	HTTP    http.RoundTripper // for requests for tokens
 	BaseURL string            // public address, without a trailing slash
-	// RetryTimeScale multiplies the waits after failures; 0 means 1.
+	// RetryTimeScale multiplies the waits after failures, and the time after which readers give way to
+	// mailboxes that wait; 0 means 1.
 	RetryTimeScale float64
+	MaxReaders     int // mailboxes that this process reads at the same time; 0: [DefaultReaders]
 	// Observe is called after a batch with the numbers of collected mails, and of those that were
 	// known. May be nil.
 	Observe func(collected, known int)
@@ -87,6 +91,7 @@ type Service struct {
 	providers   map[string]*oauthProvider // with a client
 	http        http.RoundTripper
 	scale       float64
+	maxReaders  int
 	observe     func(collected, known int)
 	changed     func(organizationID, connectionID string)
 	log         *slog.Logger
@@ -111,8 +116,12 @@ const (
 	// claimInterval is the interval of looking for mailboxes without a reader, and of renewing
 	// leases.
 	claimInterval = 2 * time.Second
-	// maxReaders bounds the mailboxes that one process reads.
-	maxReaders = 500
+	// DefaultReaders is the default of [Config.MaxReaders].
+	DefaultReaders = 500
+	// readingTime is how long a mailbox is read at least while others wait for a reader, and
+	// maxRelieved the number of readers that end for them at a time.
+	readingTime = time.Minute
+	maxRelieved = 20
 	// maxPerOrganization bounds the mailboxes of an organization, each of which has a connection
 	// to a server of its choice.
 	maxPerOrganization = 50
@@ -128,12 +137,13 @@ const (
 // Open returns the service, which reads mailboxes while [Service.Run] runs. It must be called
 // before the connections are used.
 func Open(c Config) *Service {
+	maxReaders := cmp.Or(c.MaxReaders, DefaultReaders)
 	s := &Service{
 		db: c.DB, connections: c.Connections, journal: c.Journal, guard: c.Guard, tls: c.TLS, box: c.Box,
 		providers: newProviders(c.OAuth, c.BaseURL), http: c.HTTP, scale: c.RetryTimeScale,
 		observe: c.Observe, changed: c.Changed, log: c.Logger,
 		instance: uuid.NewString(), wake: make(chan struct{}, 1), readers: make(map[string]*reader), inexact: make(map[string]bool), probes: make(map[string][]time.Time),
-		memory: fairqueue.New(fairqueue.Config{Capacity: maxMemory, PerKey: maxReaders, Waiting: maxReaders}),
+		memory: fairqueue.New(fairqueue.Config{Capacity: maxMemory, PerKey: maxReaders, Waiting: maxReaders}), maxReaders: maxReaders,
 	}
 	s.filing = fairqueue.New(fairqueue.Config{Capacity: maxFiling, PerKey: maxUnfiled, Waiting: 10 * maxUnfiled})
 	s.life, s.end = context.WithCancel(context.Background())
@@ -191,6 +201,7 @@ var (
 	errLeaseLost = errors.New("the lease of the mailbox is lost")
 	errChanged   = errors.New("the configuration of the mailbox has changed")
 	errStopping  = errors.New("the process stops")
+	errRelieved  = errors.New("another mailbox waits for a reader")
 )
 
 // Run reads mailboxes until ctx ends, and then releases their leases.
@@ -217,10 +228,10 @@ func (s *Service) turn(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	free := maxReaders - len(s.readers)
+	free := s.maxReaders - len(s.readers)
 	s.mu.Unlock()
 	if free <= 0 {
-		return nil
+		return s.relieve(ctx)
 	}
 	claimed, err := s.claim(ctx, free)
 	for _, l := range claimed {
@@ -229,10 +240,28 @@ func (s *Service) turn(ctx context.Context) error {
 	return err
 }
 
+// relieve ends those readers that have read longest if mailboxes wait that no process reads.
+func (s *Service) relieve(ctx context.Context) error {
+	now := s.db.Now()
+	waiting, err := s.due(ctx, now, maxRelieved)
+	if err != nil || len(waiting) == 0 {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	readers := slices.SortedFunc(maps.Values(s.readers), func(a, b *reader) int { return a.begun.Compare(b.begun) })
+	for _, r := range readers[:min(len(readers), len(waiting))] {
+		if now.Sub(r.begun) >= time.Duration(float64(readingTime)*s.scale) {
+			r.cancel(errRelieved)
+		}
+	}
+	return nil
+}
+
 // start runs a reader under a lease.
 func (s *Service) start(ctx context.Context, l lease) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	r := &reader{Service: s, lease: l, cancel: cancel}
+	r := &reader{Service: s, lease: l, cancel: cancel, begun: s.db.Now()}
 	s.mu.Lock()
 	r.singly = s.inexact[l.connectionID]
 	if lost := s.readers[l.connectionID]; lost != nil {
@@ -248,7 +277,7 @@ func (s *Service) start(ctx context.Context, l lease) {
 			delete(s.readers, l.connectionID)
 		}
 		s.mu.Unlock()
-		if errors.Is(context.Cause(ctx), errChanged) {
+		if cause := context.Cause(ctx); errors.Is(cause, errChanged) || errors.Is(cause, errRelieved) {
 			s.signal()
 		}
 	})
@@ -284,6 +313,7 @@ type reader struct {
 	*Service
 	lease
 	cancel context.CancelCauseFunc
+	begun  time.Time
 
 	account    email.Account
 	connection *connection.Connection

@@ -58,6 +58,7 @@ type house struct {
 	grantor     *grantor // nil: no tokens
 	clients     map[string]mailbox.OAuthClient
 	log         lockedBuffer
+	maxReaders  int
 	stop        func() // of Run
 }
 
@@ -164,7 +165,7 @@ func start(t *testing.T, change ...func(*house)) *house {
 // open returns a further process's service.
 func (h *house) open() *mailbox.Service {
 	return mailbox.Open(mailbox.Config{
-		DB: h.db, Connections: h.connections, Journal: h.journal, Guard: h.guard, TLS: h.tls, RetryTimeScale: .001,
+		DB: h.db, Connections: h.connections, Journal: h.journal, Guard: h.guard, TLS: h.tls, RetryTimeScale: .001, MaxReaders: h.maxReaders,
 		Box: h.sealing, OAuth: h.clients, HTTP: http.DefaultTransport, BaseURL: "https://help.example",
 		Logger: slog.New(slog.NewTextHandler(&h.log, nil)),
 	})
@@ -487,6 +488,7 @@ func TestSameMessageID(t *testing.T) {
 
 // TestFailedTransaction: a transaction that fails stores nothing, and is repeated.
 func TestFailedTransaction(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	c := h.connect(nil)
 	h.journal.failures = []error{problem.New(problem.Unavailable, "the disk is full"), io.ErrUnexpectedEOF}

@@ -250,6 +250,7 @@ func TestConsentRefused(t *testing.T) {
 
 // TestProviderDown: while the provider does not answer, the attempts go on, and the consent stands.
 func TestProviderDown(t *testing.T) {
+	t.Parallel()
 	h := start(t, withOAuth(t))
 	n := h.connectable(nil)
 	delete(n.Credentials, email.CredentialPassword)

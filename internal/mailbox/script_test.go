@@ -121,36 +121,38 @@ func (s *oddServer) serve(conn net.Conn) {
 	}()
 	defer conn.Close()
 	io.WriteString(conn, "* OK hello\r\n")
-	at := ""
+	at, seen := "", 0 // mails that the client knows of
 	for line := range lines {
 		tag, command, _ := strings.Cut(line, " ")
 		if command == "IDLE" && s.answers == nil {
 			io.WriteString(conn, "+ idling\r\n")
-			s.idle(conn, lines, at)
+			seen = s.idle(conn, lines, at, seen)
 			io.WriteString(conn, tag+" OK done\r\n")
 			continue
 		}
 		var answer string
 		answer, at = s.answer(command, at)
+		if _, exists, ok := strings.Cut(answer, "* "); ok && strings.Contains(exists, " EXISTS") {
+			fmt.Sscan(exists, &seen)
+		}
 		n := strings.LastIndex(strings.TrimSuffix(answer, "\r\n"), "\n") + 1
 		io.WriteString(conn, answer[:n]+tag+" "+answer[n:]+"\r\n")
 	}
 }
 
 // idle reports new mails until the client ends the command.
-func (s *oddServer) idle(w io.Writer, lines <-chan string, at string) {
-	was := -1
+func (s *oddServer) idle(w io.Writer, lines <-chan string, at string, seen int) int {
 	for {
 		s.mu.Lock()
 		n := len(s.folders[at].mails)
 		s.mu.Unlock()
-		if was >= 0 && n != was {
+		if n != seen {
 			fmt.Fprintf(w, "* %d EXISTS\r\n", n)
 		}
-		was = n
+		seen = n
 		select {
 		case <-lines:
-			return
+			return seen
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -320,6 +322,7 @@ func TestContentBeforeUID(t *testing.T) {
 // TestWithheld: a mail that the server lists and does not deliver is stored as unreadable, after an
 // attempt to get it alone, and holds up no others.
 func TestWithheld(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	server := h.odd(inbox())
 	c := h.connect(nil)
@@ -337,6 +340,7 @@ func TestWithheld(t *testing.T) {
 
 // TestWrongSizes: mails are collected whatever size the server announces.
 func TestWrongSizes(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	server := h.odd(inbox())
 	server.size = 100
@@ -410,6 +414,7 @@ func TestRestored(t *testing.T) {
 // TestSharedValidity: a UIDVALIDITY is unique within one folder only, so a mail of another folder with
 // the UID of a collected one is not moved.
 func TestSharedValidity(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	server := h.odd(map[string]*oddFolder{"INBOX": {validity: 7, next: 1}, "Sales": {validity: 7, next: 1}, "Done": {validity: 7, next: 1}})
 	server.answers = func(command string) string {
@@ -553,4 +558,23 @@ func TestReplacedReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.status(c.ID, func(s mailbox.Status) bool { return s.Reader == "" })
+}
+
+// TestTurns: a process that reads as many mailboxes as it can reads the others in turn.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	h := start(t, func(h *house) { h.maxReaders = 1 })
+	first := h.connect(nil)
+	n := h.connectable(nil)
+	n.Address, n.Credentials[email.CredentialUser] = "sales@acme.example", user
+	second, _, err := h.connections.Connect(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.run()
+	h.reading(first.ID)
+	h.reading(second.ID)
+	if n := h.Readers(); n > 1 {
+		t.Errorf("there are %d readers, want 1", n)
+	}
 }

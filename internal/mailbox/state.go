@@ -87,13 +87,21 @@ func deleteState(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-// claim takes leases of mailboxes that are due, at most most.
-func (s *Service) claim(ctx context.Context, most int) (claimed []lease, err error) {
-	now := s.db.Now().UnixMicro()
+// due returns the connections of at most most mailboxes that are due and have no reader.
+func (s *Service) due(ctx context.Context, now time.Time, most int) ([]string, error) {
 	due, err := db.All(ctx, s.db, scanText, `SELECT m.connection_id FROM mailboxes m JOIN connections c ON c.id = m.connection_id
-		WHERE m.lease_until <= $1 AND m.retry_at <= $1 AND c.enabled ORDER BY m.retry_at LIMIT $2`, now, most)
+		WHERE m.lease_until <= $1 AND m.retry_at <= $1 AND c.enabled ORDER BY m.retry_at LIMIT $2`, now.UnixMicro(), most)
 	if err != nil {
 		return nil, fmt.Errorf("find mailboxes: %w", err)
+	}
+	return due, nil
+}
+
+// claim takes leases of mailboxes that are due, at most most.
+func (s *Service) claim(ctx context.Context, most int) (claimed []lease, err error) {
+	due, err := s.due(ctx, s.db.Now(), most)
+	if err != nil {
+		return nil, err
 	}
 	for _, id := range due {
 		l := lease{connectionID: id}
@@ -382,7 +390,7 @@ func (r *reader) release(ctx context.Context, outcome error) error {
 	switch {
 	case trouble != nil:
 		r.log.WarnContext(ctx, "a mailbox cannot be read", "connection", r.connectionID, "kind", string(trouble.Kind), "trouble", trouble.Text, "error", trouble.Cause)
-	case errors.Is(outcome, errChanged), errors.Is(outcome, errStopping), errors.Is(outcome, context.Canceled):
+	case errors.Is(outcome, errChanged), errors.Is(outcome, errStopping), errors.Is(outcome, errRelieved), errors.Is(outcome, context.Canceled):
 	default:
 		wait = shortWaits[0] // the database
 		r.log.WarnContext(ctx, "reading a mailbox ended", "connection", r.connectionID, "error", outcome)
