@@ -238,8 +238,12 @@ const (
 	tokenMargin = 2 * time.Minute
 )
 
-// rotationWait is how long another process may take to store the tokens that it has got.
-const rotationWait = 2 * time.Second
+const (
+	// rotationWait is how long another process may take to store the tokens that it has got, and
+	// rotationStep the interval of looking for them.
+	rotationWait = time.Second
+	rotationStep = 50 * time.Millisecond
+)
 
 // token returns an access token of a mailbox. Without a valid one, or to replace refused, it
 // requests one. Failures are a [*Trouble].
@@ -306,9 +310,11 @@ func (s *Service) refresh(ctx context.Context, p *oauthProvider, connectionID st
 			return "", err
 		}
 		// Another process may have used the refresh token just before.
-		loop.Pause(ctx, s.scaled(rotationWait))
-		if other, now, lerr := s.loadTokens(ctx, p, connectionID, a); lerr == nil && !bytes.Equal(now, sealed) && s.valid(other, refused) {
-			return other.Access, nil
+		for range rotationWait / rotationStep {
+			loop.Pause(ctx, rotationStep)
+			if other, now, lerr := s.loadTokens(ctx, p, connectionID, a); lerr == nil && !bytes.Equal(now, sealed) && s.valid(other, refused) {
+				return other.Access, nil
+			}
 		}
 		return "", err
 	}

@@ -161,6 +161,7 @@ func (h *house) consent(id string) error {
 // TestOAuth: a mailbox is read with tokens of a provider, which are refreshed. When the consent
 // ends, the state says so and admins get a notice, until somebody signs in again.
 func TestOAuth(t *testing.T) {
+	t.Parallel()
 	h := start(t, withOAuth(t))
 	n := h.connectable(nil)
 	delete(n.Credentials, email.CredentialPassword)
@@ -393,6 +394,7 @@ func TestQuotedToken(t *testing.T) {
 // TestHealth: the health of a connection says that its mailbox cannot be read, and when the consent
 // ends.
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	h := start(t, withOAuth(t))
 	h.grantor.ends = 7 * 24 * 3600
 	c := h.consented()
