@@ -67,8 +67,8 @@ type Config struct {
 	OAuth   map[string]OAuthClient
 	HTTP    http.RoundTripper // for requests for tokens
 	BaseURL string            // public address, without a trailing slash
-	// RetryTimeScale multiplies the waits after failures, and the time after which readers give way to
-	// mailboxes that wait; 0 means 1.
+	// RetryTimeScale multiplies the waits after failures and between readings, and the time after which
+	// readers give way to mailboxes that wait; 0 means 1.
 	RetryTimeScale float64
 	MaxReaders     int // mailboxes that this process reads at the same time; 0: [DefaultReaders]
 	// Observe is called after a batch with the numbers of collected mails, and of those that were
@@ -122,6 +122,9 @@ const (
 	// maxRelieved the number of readers that end for them at a time.
 	readingTime = time.Minute
 	maxRelieved = 20
+	// turnTime is the least time between readings of a mailbox: a server can report new mails without
+	// end.
+	turnTime = time.Second
 	// maxPerOrganization bounds the mailboxes of an organization, each of which has a connection
 	// to a server of its choice.
 	maxPerOrganization = 50
@@ -382,11 +385,17 @@ func (r *reader) read(ctx context.Context) error {
 	}
 	defer session.close()
 	for {
+		begin := time.Now()
 		if err := r.readAll(ctx, session); err != nil {
 			return err
 		}
 		if err := session.wait(ctx, len(r.account.Folders) == 1); err != nil {
 			return err
+		}
+		if early := time.Duration(float64(turnTime)*r.scale) - time.Since(begin); early > 0 {
+			if err := loop.Pause(ctx, early); err != nil {
+				return err
+			}
 		}
 	}
 }

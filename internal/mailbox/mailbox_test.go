@@ -2,6 +2,7 @@ package mailbox_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -59,6 +60,7 @@ type house struct {
 	clients     map[string]mailbox.OAuthClient
 	log         lockedBuffer
 	maxReaders  int
+	scale       float64 // of times; 0: a thousandth
 	stop        func() // of Run
 }
 
@@ -165,7 +167,7 @@ func start(t *testing.T, change ...func(*house)) *house {
 // open returns a further process's service.
 func (h *house) open() *mailbox.Service {
 	return mailbox.Open(mailbox.Config{
-		DB: h.db, Connections: h.connections, Journal: h.journal, Guard: h.guard, TLS: h.tls, RetryTimeScale: .001, MaxReaders: h.maxReaders,
+		DB: h.db, Connections: h.connections, Journal: h.journal, Guard: h.guard, TLS: h.tls, RetryTimeScale: cmp.Or(h.scale, .001), MaxReaders: h.maxReaders,
 		Box: h.sealing, OAuth: h.clients, HTTP: http.DefaultTransport, BaseURL: "https://help.example",
 		Logger: slog.New(slog.NewTextHandler(&h.log, nil)),
 	})

@@ -28,6 +28,7 @@ type oddServer struct {
 	// one without its tag. An empty answer is the usual one.
 	answers  func(command string) string
 	uidLast  bool  // content precedes the UID
+	restless bool  // IDLE reports mails at once
 	size     int64 // that each mail is said to have; 0: its own
 	commands []string
 }
@@ -146,7 +147,7 @@ func (s *oddServer) idle(w io.Writer, lines <-chan string, at string, seen int) 
 		s.mu.Lock()
 		n := len(s.folders[at].mails)
 		s.mu.Unlock()
-		if n != seen {
+		if n != seen || s.restless {
 			fmt.Fprintf(w, "* %d EXISTS\r\n", n)
 		}
 		seen = n
@@ -576,5 +577,49 @@ func TestTurns(t *testing.T) {
 	h.reading(second.ID)
 	if n := h.Readers(); n > 1 {
 		t.Errorf("there are %d readers, want 1", n)
+	}
+}
+
+// TestRestlessServer: a server that reports new mails without end is read now and then.
+func TestRestlessServer(t *testing.T) {
+	t.Parallel()
+	h := start(t, func(h *house) { h.scale = .1 })
+	server := h.odd(inbox())
+	server.restless = true
+	h.connect(nil)
+	begin := time.Now()
+	h.run()
+	for end := time.Now().Add(patience); server.count("UID SEARCH") < 4 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if took := time.Since(begin); took < 250*time.Millisecond {
+		t.Errorf("the mailbox was read four times in %s", took)
+	}
+}
+
+// TestBusyServer: a refusal for a while is no refused login, and what Exchange says of a mailbox
+// without access is explained.
+func TestBusyServer(t *testing.T) {
+	for _, tt := range []struct{ command, answer, want, not string }{
+		{"LOGIN", "NO [LIMIT] Rate limit hit", "does not complete the login of " + user + ": Rate limit hit", "app password"},
+		{"LOGIN", "NO [ALERT] Too many simultaneous connections. (Failure)", "does not complete the login", "app password"},
+		{"LOGIN", "NO [AUTHENTICATIONFAILED] Invalid credentials", "rejects the login of " + user + ": Invalid credentials. Check user and password", "complete"},
+		{"EXAMINE", "BAD User is authenticated but not connected.", "full access", "refuses"},
+	} {
+		t.Run(tt.answer, func(t *testing.T) {
+			h := start(t)
+			h.odd(inbox()).answers = func(command string) string {
+				if strings.HasPrefix(command, tt.command) {
+					return tt.answer
+				}
+				return ""
+			}
+			c := h.connect(nil)
+			h.run()
+			s := h.status(c.ID, func(s mailbox.Status) bool { return s.State == mailbox.Failing })
+			if !strings.Contains(s.Error, tt.want) || strings.Contains(s.Error, tt.not) {
+				t.Errorf("the error is %q", s.Error)
+			}
+		})
 	}
 }

@@ -99,7 +99,7 @@ func loginTrouble(a *email.Account, err error) *Trouble {
 	said := ""
 	if status, ok := errors.AsType[*imap.Error](err); ok {
 		said = printable(status.Text)
-		if status.Code == imap.ResponseCodeUnavailable {
+		if busy(status) {
 			t.Kind = TroubleConnect
 		}
 	} else {
@@ -112,8 +112,21 @@ func loginTrouble(a *email.Account, err error) *Trouble {
 	if said != "" {
 		t.Text += ": " + said
 	}
-	t.Text += ". " + loginAdvice(a)
+	if t.Kind == TroubleLogin {
+		t.Text += ". " + loginAdvice(a)
+	}
 	return t
+}
+
+// busy reports whether a server refuses a command for a while: by the codes of RFC 5530, or by the
+// words of servers without them.
+func busy(status *imap.Error) bool {
+	switch status.Code {
+	case imap.ResponseCodeUnavailable, imap.ResponseCodeInUse, imap.ResponseCodeServerBug, imap.ResponseCodeLimit, imap.ResponseCodeOverQuota:
+		return true
+	}
+	text := strings.ToLower(status.Text)
+	return strings.Contains(text, "too many") || strings.Contains(text, "throttled") || strings.Contains(text, "temporar")
 }
 
 // loginAdvice says how the account's provider wants users to sign in.
@@ -148,6 +161,8 @@ func sessionTrouble(a *email.Account, what string, err error) error {
 	switch {
 	case ok && (status.Code == imap.ResponseCodeAuthenticationFailed || status.Code == imap.ResponseCodeAuthorizationFailed):
 		t.Kind, t.Text = TroubleLogin, fmt.Sprintf("the IMAP server %s refuses to %s: %s. %s", a.IMAP.Host, what, printable(status.Text), loginAdvice(a))
+	case ok && strings.Contains(status.Text, "authenticated but not connected"): // Exchange
+		t.Kind, t.Text = TroubleLogin, fmt.Sprintf("the IMAP server %s accepts the login, and %s has no mailbox there that it can read. Have an administrator check the license and IMAP of the mailbox, and, if it is shared, that the user who signs in has full access", a.IMAP.Host, a.User)
 	case ok:
 		t.Kind, t.Text = TroubleServer, fmt.Sprintf("the IMAP server %s refuses to %s: %s", a.IMAP.Host, what, printable(status.Text))
 	case errors.Is(err, errTooMuch):
