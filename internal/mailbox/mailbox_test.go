@@ -61,7 +61,7 @@ type house struct {
 	log         lockedBuffer
 	maxReaders  int
 	scale       float64 // of times; 0: a thousandth
-	stop        func() // of Run
+	stop        func()  // of Run
 }
 
 type lockedBuffer struct {

@@ -371,7 +371,7 @@ func TestQuotedToken(t *testing.T) {
 	h := start(t, withOAuth(t))
 	server := h.odd(inbox())
 	quoted := "" // what the client sent after its command
-	server.answers = func(command string) string {
+	server.answerBy(func(command string) string {
 		switch {
 		case command == "CAPABILITY":
 			return "* CAPABILITY IMAP4rev1 SASL-IR AUTH=XOAUTH2\r\nOK done"
@@ -380,7 +380,7 @@ func TestQuotedToken(t *testing.T) {
 			return "BAD unknown command: " + command
 		}
 		return ""
-	}
+	})
 	c := h.consented()
 	h.run()
 	s := h.status(c.ID, func(s mailbox.Status) bool { return s.State == mailbox.Failing })

@@ -28,6 +28,7 @@ type oddServer struct {
 	// one without its tag. An empty answer is the usual one.
 	answers  func(command string) string
 	uidLast  bool  // content precedes the UID
+	hangUp   bool  // IDLE ends the connection
 	restless bool  // IDLE reports mails at once
 	size     int64 // that each mail is said to have; 0: its own
 	commands []string
@@ -71,6 +72,11 @@ func (s *oddServer) set(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fn()
+}
+
+// answerBy sets oddServer.answers.
+func (s *oddServer) answerBy(answers func(command string) string) {
+	s.set(func() { s.answers = answers })
 }
 
 // count returns the number of commands with a text.
@@ -125,9 +131,15 @@ func (s *oddServer) serve(conn net.Conn) {
 	at, seen := "", 0 // mails that the client knows of
 	for line := range lines {
 		tag, command, _ := strings.Cut(line, " ")
-		if command == "IDLE" && s.answers == nil {
+		s.mu.Lock()
+		hangUp, idles, restless := s.hangUp, s.answers == nil, s.restless
+		s.mu.Unlock()
+		if command == "IDLE" && hangUp {
+			return
+		}
+		if command == "IDLE" && idles {
 			io.WriteString(conn, "+ idling\r\n")
-			seen = s.idle(conn, lines, at, seen)
+			seen = s.idle(conn, lines, at, seen, restless)
 			io.WriteString(conn, tag+" OK done\r\n")
 			continue
 		}
@@ -142,12 +154,12 @@ func (s *oddServer) serve(conn net.Conn) {
 }
 
 // idle reports new mails until the client ends the command.
-func (s *oddServer) idle(w io.Writer, lines <-chan string, at string, seen int) int {
+func (s *oddServer) idle(w io.Writer, lines <-chan string, at string, seen int, restless bool) int {
 	for {
 		s.mu.Lock()
 		n := len(s.folders[at].mails)
 		s.mu.Unlock()
-		if n != seen || s.restless {
+		if n != seen || restless {
 			fmt.Fprintf(w, "* %d EXISTS\r\n", n)
 		}
 		seen = n
@@ -277,12 +289,12 @@ func TestSearchAnswers(t *testing.T) {
 	} {
 		t.Run(answer, func(t *testing.T) {
 			h := start(t)
-			h.odd(inbox()).answers = func(command string) string {
+			h.odd(inbox()).answerBy(func(command string) string {
 				if strings.HasPrefix(command, "UID SEARCH") {
 					return answer + "\r\nOK done"
 				}
 				return ""
-			}
+			})
 			c := h.connect(nil)
 			h.run()
 			s := h.status(c.ID, func(s mailbox.Status) bool { return s.State == mailbox.Failing })
@@ -312,7 +324,7 @@ func TestNoNextUID(t *testing.T) {
 func TestContentBeforeUID(t *testing.T) {
 	h := start(t)
 	server := h.odd(inbox())
-	server.uidLast = true
+	server.set(func() { server.uidLast = true })
 	h.connect(nil)
 	server.deliver("INBOX", "one", time.Now())
 	server.deliver("INBOX", "two", time.Now())
@@ -330,7 +342,7 @@ func TestWithheld(t *testing.T) {
 	for _, subject := range []string{"one", "two", "three"} {
 		server.deliver("INBOX", subject, time.Now())
 	}
-	server.folders["INBOX"].mails[1].withheld = true
+	server.set(func() { server.folders["INBOX"].mails[1].withheld = true })
 	h.run()
 	h.want("one", "", "three")
 	if r := h.journal.stored[1]; len(r.Body) > 0 || !strings.HasSuffix(r.URL, ";UID=2") {
@@ -344,11 +356,11 @@ func TestWrongSizes(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	server := h.odd(inbox())
-	server.size = 100
+	server.set(func() { server.size = 100 })
 	c := h.connect(nil)
 	server.deliver("INBOX", "one", time.Now())
 	server.deliver("INBOX", "large", time.Now())
-	server.folders["INBOX"].mails[1].raw += strings.Repeat("The lock does not open.\r\n", 150_000)
+	server.set(func() { server.folders["INBOX"].mails[1].raw += strings.Repeat("The lock does not open.\r\n", 150_000) })
 	server.deliver("INBOX", "three", time.Now())
 	h.run()
 	h.want("one", "large", "three")
@@ -418,12 +430,12 @@ func TestSharedValidity(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	server := h.odd(map[string]*oddFolder{"INBOX": {validity: 7, next: 1}, "Sales": {validity: 7, next: 1}, "Done": {validity: 7, next: 1}})
-	server.answers = func(command string) string {
+	server.answerBy(func(command string) string {
 		if strings.HasPrefix(command, "UID MOVE") {
 			return "NO the folder is full"
 		}
 		return ""
-	}
+	})
 	server.deliver("INBOX", "of a person", time.Now().AddDate(-1, 0, 0))
 	c := h.connect(map[string]string{email.SettingFolders: "INBOX, Sales", email.SettingMoveTo: "Done"})
 	server.deliver("Sales", "one", time.Now())
@@ -446,12 +458,12 @@ func TestSharedValidity(t *testing.T) {
 func TestMoveRefused(t *testing.T) {
 	h := start(t)
 	server := h.odd(map[string]*oddFolder{"INBOX": {validity: 7, next: 1}, "Sales": {validity: 8, next: 1}})
-	server.answers = func(command string) string {
+	server.answerBy(func(command string) string {
 		if strings.HasPrefix(command, "UID MOVE") {
 			return "NO the folder is full"
 		}
 		return ""
-	}
+	})
 	h.connect(map[string]string{email.SettingFolders: "INBOX, Sales", email.SettingMoveTo: "Done"})
 	server.deliver("INBOX", "one", time.Now())
 	server.deliver("Sales", "two", time.Now())
@@ -463,12 +475,12 @@ func TestMoveRefused(t *testing.T) {
 func TestIdleRefused(t *testing.T) {
 	h := start(t)
 	server := h.odd(inbox())
-	server.answers = func(command string) string {
+	server.answerBy(func(command string) string {
 		if command == "IDLE" {
 			return "NO not now"
 		}
 		return ""
-	}
+	})
 	c := h.connect(nil)
 	h.run()
 	h.reading(c.ID)
@@ -484,12 +496,12 @@ func TestIdleRefused(t *testing.T) {
 func TestQuotedPassword(t *testing.T) {
 	h := start(t)
 	server := h.odd(inbox())
-	server.answers = func(command string) string {
+	server.answerBy(func(command string) string {
 		if strings.HasPrefix(command, "LOGIN") {
 			return "BAD unknown command: " + command
 		}
 		return ""
-	}
+	})
 	n := h.connectable(nil)
 	const secret = `back\slash "quoted"  spaces`
 	n.Credentials[email.CredentialPassword] = secret
@@ -585,7 +597,7 @@ func TestRestlessServer(t *testing.T) {
 	t.Parallel()
 	h := start(t, func(h *house) { h.scale = .1 })
 	server := h.odd(inbox())
-	server.restless = true
+	server.set(func() { server.restless = true })
 	h.connect(nil)
 	begin := time.Now()
 	h.run()
@@ -608,12 +620,12 @@ func TestBusyServer(t *testing.T) {
 	} {
 		t.Run(tt.answer, func(t *testing.T) {
 			h := start(t)
-			h.odd(inbox()).answers = func(command string) string {
+			h.odd(inbox()).answerBy(func(command string) string {
 				if strings.HasPrefix(command, tt.command) {
 					return tt.answer
 				}
 				return ""
-			}
+			})
 			c := h.connect(nil)
 			h.run()
 			s := h.status(c.ID, func(s mailbox.Status) bool { return s.State == mailbox.Failing })
@@ -622,4 +634,23 @@ func TestBusyServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEndedConnection: that a server ends the connection to a mailbox that was read is no failure of it.
+func TestEndedConnection(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	server := h.odd(inbox())
+	server.set(func() { server.hangUp = true })
+	c := h.connect(nil)
+	h.run()
+	h.reading(c.ID)
+	for end := time.Now().Add(patience); server.count("LOGIN") < 2 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+		if s, _, err := h.Status(t.Context(), h.db, c.ID); err != nil || s.State != mailbox.Reading {
+			t.Fatalf("the status is %+v, %v", s, err)
+		}
+	}
+	server.deliver("INBOX", "one", time.Now())
+	h.want("one")
 }

@@ -388,6 +388,10 @@ func (r *reader) release(ctx context.Context, outcome error) error {
 	trouble, _ := errors.AsType[*Trouble](outcome)
 	wait := time.Duration(0)
 	switch {
+	case trouble != nil && trouble.Kind == TroubleConnect && r.healthy:
+		// Servers end connections, such as when a token expires. It is a failure if the next one fails.
+		r.log.InfoContext(ctx, "the connection to a mailbox has ended", "connection", r.connectionID, "error", trouble.Cause)
+		trouble, wait = nil, shortWaits[0]
 	case trouble != nil:
 		r.log.WarnContext(ctx, "a mailbox cannot be read", "connection", r.connectionID, "kind", string(trouble.Kind), "trouble", trouble.Text, "error", trouble.Cause)
 	case errors.Is(outcome, errChanged), errors.Is(outcome, errStopping), errors.Is(outcome, errRelieved), errors.Is(outcome, context.Canceled):
