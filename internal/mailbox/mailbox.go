@@ -385,14 +385,14 @@ func (r *reader) read(ctx context.Context) error {
 	}
 	defer session.close()
 	for {
-		begin := time.Now()
+		begin := r.db.Now()
 		if err := r.readAll(ctx, session); err != nil {
 			return err
 		}
 		if err := session.wait(ctx, len(r.account.Folders) == 1); err != nil {
 			return err
 		}
-		if early := time.Duration(float64(turnTime)*r.scale) - time.Since(begin); early > 0 {
+		if early := time.Duration(float64(turnTime)*r.scale) - r.db.Now().Sub(begin); early > 0 {
 			if err := loop.Pause(ctx, early); err != nil {
 				return err
 			}

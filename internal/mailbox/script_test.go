@@ -32,6 +32,7 @@ type oddServer struct {
 	restless bool  // IDLE reports mails at once
 	size     int64 // that each mail is said to have; 0: its own
 	commands []string
+	heard    chan struct{} // closed at the next command
 }
 
 type oddFolder struct {
@@ -49,7 +50,7 @@ type oddMail struct {
 // odd has the house connect to an odd server.
 func (h *house) odd(folders map[string]*oddFolder) *oddServer {
 	h.t.Helper()
-	s := &oddServer{folders: folders}
+	s := &oddServer{folders: folders, heard: make(chan struct{})}
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", h.serverTLS)
 	if err != nil {
 		h.t.Fatal(err)
@@ -89,6 +90,25 @@ func (s *oddServer) count(text string) (n int) {
 		}
 	}
 	return n
+}
+
+// hear waits until a number of commands have a text.
+func (h *house) hear(s *oddServer, text string, n int) {
+	h.t.Helper()
+	limit := time.After(patience)
+	for {
+		s.mu.Lock()
+		heard := s.heard
+		s.mu.Unlock()
+		if s.count(text) >= n {
+			return
+		}
+		select {
+		case <-heard:
+		case <-limit:
+			h.t.Fatalf("the server has heard %s %d times, want %d", text, s.count(text), n)
+		}
+	}
 }
 
 // deliver adds a mail at the next UID.
@@ -198,6 +218,8 @@ func (s *oddServer) answer(command, at string) (answer, now string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.commands = append(s.commands, command)
+	close(s.heard)
+	s.heard = make(chan struct{})
 	if s.answers != nil {
 		if special := s.answers(command); special != "" {
 			return special, at
@@ -484,9 +506,7 @@ func TestIdleRefused(t *testing.T) {
 	c := h.connect(nil)
 	h.run()
 	h.reading(c.ID)
-	for end := time.Now().Add(patience); server.count("IDLE") == 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	h.hear(server, "IDLE", 1)
 	if s, _, err := h.Status(t.Context(), h.db, c.ID); err != nil || s.State != mailbox.Reading {
 		t.Errorf("the status is %+v, %v", s, err)
 	}
@@ -601,9 +621,7 @@ func TestRestlessServer(t *testing.T) {
 	h.connect(nil)
 	begin := time.Now()
 	h.run()
-	for end := time.Now().Add(patience); server.count("UID SEARCH") < 4 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	h.hear(server, "UID SEARCH", 4)
 	if took := time.Since(begin); took < 250*time.Millisecond {
 		t.Errorf("the mailbox was read four times in %s", took)
 	}
@@ -645,11 +663,9 @@ func TestEndedConnection(t *testing.T) {
 	c := h.connect(nil)
 	h.run()
 	h.reading(c.ID)
-	for end := time.Now().Add(patience); server.count("LOGIN") < 2 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-		if s, _, err := h.Status(t.Context(), h.db, c.ID); err != nil || s.State != mailbox.Reading {
-			t.Fatalf("the status is %+v, %v", s, err)
-		}
+	h.hear(server, "LOGIN", 2)
+	if s, _, err := h.Status(t.Context(), h.db, c.ID); err != nil || s.State != mailbox.Reading {
+		t.Fatalf("the status is %+v, %v", s, err)
 	}
 	server.deliver("INBOX", "one", time.Now())
 	h.want("one")

@@ -580,7 +580,9 @@ func TestSlow(t *testing.T) {
 	})
 	inBubble("slow command", func(t *testing.T, r *rig) {
 		c, begin := r.greeted(), time.Now()
+		done := make(chan struct{})
 		go func() {
+			defer close(done)
 			for range 10 {
 				time.Sleep(time.Minute)
 				if _, err := c.conn.Write([]byte("N")); err != nil {
@@ -592,6 +594,8 @@ func TestSlow(t *testing.T) {
 		if waited := time.Since(begin); waited != 5*time.Minute {
 			t.Errorf("a slow command ends after %s", waited)
 		}
+		c.conn.Close()
+		<-done
 	})
 	inBubble("old session", func(t *testing.T, r *rig) {
 		c := r.greeted()
