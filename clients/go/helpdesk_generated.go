@@ -2043,6 +2043,9 @@ type ChannelDNSRecord struct {
 // Whether a channel works, by what it did. Times are exact to some seconds.
 type ChannelHealth struct {
 	ChannelID string `json:"channel_id"`
+	// When the consent for a mailbox at Google or Microsoft ends, if the provider says so. Sign
+	// in there again before, on the page of the channel.
+	ConsentEndsAt *time.Time `json:"consent_ends_at"`
 	// The last error is newer than the last success.
 	Failing bool `json:"failing"`
 	// Of a reply that failed, or of a request that could not be processed.

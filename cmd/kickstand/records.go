@@ -582,6 +582,7 @@ type channelHealth struct {
 	LastErrorAt    time.Time `json:"last_error_at,omitzero"`
 	Failing        bool      `json:"failing"`
 	SecretEndsAt   time.Time `json:"secret_ends_at,omitzero"`
+	ConsentEndsAt  time.Time `json:"consent_ends_at,omitzero"`
 }
 
 func (c *channelShowCmd) Run(ctx context.Context, e *env) error {
@@ -602,7 +603,7 @@ func (c *channelShowCmd) Run(ctx context.Context, e *env) error {
 			Health channelHealth `json:"health"`
 		}{
 			shownConnection{Connection: found, URL: a.BaseURL + a.Connections.Endpoint(&found)},
-			channelHealth{h.ReceivedAt, h.SentAt, h.Error, h.ErrorAt, h.Failing(), h.SecretEndsAt},
+			channelHealth{h.ReceivedAt, h.SentAt, h.Error, h.ErrorAt, h.Failing(), h.SecretEndsAt, h.ConsentEndsAt},
 		}
 		return e.print(shown, func(w io.Writer) {
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
@@ -623,6 +624,9 @@ func (c *channelShowCmd) Run(ctx context.Context, e *env) error {
 			}
 			if !h.SecretEndsAt.IsZero() {
 				line("Replaced secret ends", at(h.SecretEndsAt))
+			}
+			if !h.ConsentEndsAt.IsZero() {
+				line("Consent ends", at(h.ConsentEndsAt))
 			}
 			t.Flush()
 		})

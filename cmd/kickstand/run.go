@@ -152,12 +152,20 @@ func wrongUse(command *kong.Node, err error) error {
 }
 
 // inputOf returns the flag or argument that set a field of a record: --secret for
-// secrets.0, --plan for planTier. A field without one is returned unchanged.
+// secrets.0, --plan for planTier, --imap for credentials.imap_url. A field without one is returned
+// unchanged.
 func inputOf(command *kong.Node, member string) string {
 	if command == nil {
 		return member
 	}
-	head, _, _ := strings.Cut(member, ".")
+	head, tail, _ := strings.Cut(member, ".")
+	if head == "credentials" && tail != "" {
+		for _, f := range command.Flags {
+			if f.Name == tail || f.Name+"_url" == tail || f.Name+"name" == tail {
+				return "--" + f.Name
+			}
+		}
+	}
 	name := strings.ReplaceAll(kebab(head), "_", "-")
 	match := []func(flag string) bool{
 		func(flag string) bool { return flag == name },

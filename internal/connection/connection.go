@@ -111,7 +111,8 @@ type Service struct {
 	apis      map[string]channel.API
 	cache     caches
 	observers []func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error // fixed before first use
-	digestsMu sync.Mutex                                                             // serializes reads of credential digests
+	examiners []func(ctx context.Context, c *Connection, h *Health) error
+	digestsMu sync.Mutex // serializes reads of credential digests
 	health    healthNotes
 	listing   chan struct{} // capacity 1: serializes reads of channel lists
 

@@ -19,11 +19,16 @@ type Health struct {
 	// SecretEndsAt is when the next replaced secret ends. Until then the provider must use the new
 	// one.
 	SecretEndsAt time.Time
+	// ConsentEndsAt is when the consent at the provider ends, if the provider says so. Somebody has
+	// to sign in there again before.
+	ConsentEndsAt time.Time
+	// Unread means that the connection's mailbox cannot be read now, for the reason in Error.
+	Unread bool
 }
 
-// Failing reports whether the error is newer than the last success.
+// Failing reports whether the mailbox cannot be read, or the error is newer than the last success.
 func (h *Health) Failing() bool {
-	return h.Error != "" && h.ErrorAt.After(h.SentAt) && h.ErrorAt.After(h.ReceivedAt)
+	return h.Unread || h.Error != "" && h.ErrorAt.After(h.SentAt) && h.ErrorAt.After(h.ReceivedAt)
 }
 
 const (
@@ -97,5 +102,16 @@ func (s *Service) Health(ctx context.Context, q db.Querier, c *Connection) (Heal
 			h.SecretEndsAt = time.UnixMicro(secret.Until).UTC()
 		}
 	}
+	for _, fn := range s.examiners {
+		if err := fn(ctx, c, &h); err != nil {
+			return h, err
+		}
+	}
 	return h, nil
+}
+
+// OnHealth registers fn to add to the health of a connection what else is known. Call OnHealth before
+// the service is used.
+func (s *Service) OnHealth(fn func(ctx context.Context, c *Connection, h *Health) error) {
+	s.examiners = append(s.examiners, fn)
 }

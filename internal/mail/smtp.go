@@ -205,6 +205,7 @@ func (s *SMTP) session(ctx context.Context, f func(*smtp.Client) error) error {
 		return s.failed(ctx, OpConnect, err)
 	}
 	defer conn.Close()
+	conn = &boundedConn{Conn: conn, left: maxReplies}
 	// The client has no contexts. A deadline in the past fails its current and further reads
 	// and writes.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
@@ -241,6 +242,27 @@ func (s *SMTP) session(ctx context.Context, f func(*smtp.Client) error) error {
 		c.Quit()
 	}
 	return nil
+}
+
+// maxReplies bounds the bytes of all replies of a session. The client reads a line of any length into
+// memory, and organizations choose servers.
+const maxReplies = 1 << 20
+
+var errReplies = errors.New("the server sends too much")
+
+// boundedConn limits what is read from a connection, in bytes.
+type boundedConn struct {
+	net.Conn
+	left int
+}
+
+// Read implements [net.Conn].
+func (c *boundedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.left -= n; c.left < 0 {
+		return 0, errReplies
+	}
+	return n, err
 }
 
 func (s *SMTP) tlsConfig() *tls.Config {
@@ -396,9 +418,15 @@ func (s *SMTP) readable(reply string) (code, text string) {
 	return code, truncate(text, 500)
 }
 
+// token matches what may be an access token, or a part of one.
+var token = regexp.MustCompile(`[A-Za-z0-9+/=_.~-]{40,}`)
+
 // redact removes the credentials from a reply: a server may quote a line that it does not
 // understand.
 func (s *SMTP) redact(said string) string {
+	if s.token != nil {
+		return token.ReplaceAllString(said, "[redacted]")
+	}
 	if s.password == nil {
 		return said
 	}

@@ -632,3 +632,75 @@ func TestSMTPUnclear(t *testing.T) {
 		})
 	}
 }
+
+// TestSMTPEndlessReply: a server that sends without end uses little memory.
+func TestSMTPEndlessReply(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	sent := make(chan int)
+	go func() {
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		n := 0
+		for err == nil && n < 64<<20 {
+			var part int
+			part, err = io.WriteString(conn, strings.Repeat("2", 64<<10))
+			n += part
+		}
+		sent <- n
+	}()
+	s, err := mail.OpenSMTP("smtp://" + ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "the server sends too much") {
+		t.Errorf("got %v", err)
+	}
+	if n := <-sent; n == 64<<20 {
+		t.Errorf("%d bytes were read", n)
+	}
+}
+
+// TestSMTPTokenNeverShows: a server that quotes the login by token reveals it to nobody.
+func TestSMTPTokenNeverShows(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	secret := strings.Repeat("ya29.a0AfB_byC", 60)
+	go func() {
+		defer far.Close()
+		in := bufio.NewReader(far)
+		io.WriteString(far, "220 hello\r\n")
+		for {
+			line, err := in.ReadString('\n')
+			switch {
+			case err != nil:
+				return
+			case strings.HasPrefix(line, "EHLO"):
+				io.WriteString(far, "250-hello\r\n250 AUTH XOAUTH2\r\n")
+			default:
+				io.WriteString(far, "500 unknown: "+line)
+			}
+		}
+	}()
+	s, err := mail.OpenSMTP("smtp://127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.UseToken("help@acme.example", func(context.Context) (string, error) { return secret, nil })
+	s.Dial = func(context.Context, string, string) (net.Conn, error) { return localConn{near}, nil }
+	err = s.Check(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "[redacted]") || strings.Contains(err.Error(), "dXNlcj1oZWxw") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// localConn is a connection to this machine, to which a login needs no TLS.
+type localConn struct{ net.Conn }
+
+func (localConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }

@@ -54,7 +54,11 @@ func (r *reader) collect(ctx context.Context, c *session, f *folder) error {
 	if err := r.collectThese(ctx, c, f, uids); err != nil {
 		return err
 	}
-	return r.mark(ctx, c, f)
+	err = r.mark(ctx, c, f)
+	if t, ok := errors.AsType[*Trouble](err); ok && t.Kind == TroubleServer {
+		r.refusal, err = t, nil // the other folders are collected first
+	}
+	return err
 }
 
 // collectThese collects mails by UID, which ascend.
@@ -69,7 +73,7 @@ func (r *reader) collectThese(ctx context.Context, c *session, f *folder, uids [
 		})
 		for len(mails) > 0 {
 			n, size := 1, mails[0].size
-			for n < len(mails) && n < batchMails && size+mails[n].size <= batchBytes {
+			for !r.singly && n < len(mails) && n < batchMails && size+mails[n].size <= batchBytes {
 				size += mails[n].size
 				n++
 			}
@@ -89,12 +93,13 @@ func (r *reader) collectBatch(ctx context.Context, c *session, f *folder, mails 
 		uids[i] = m.uid
 	}
 	// Some servers estimate sizes.
-	total, most := 2*size+1<<20, int64(0)
-	cut := size > maxMail
-	if cut {
+	total, most := min(2*size+1<<20, maxMail+commandBytes), int64(0)
+	switch {
+	case size > maxMail:
 		total, most = beginning+1<<20, beginning
+	case r.singly:
+		total, most = maxMail+commandBytes, maxMail
 	}
-	total = min(total, maxMail+commandBytes)
 	if total > 2*batchBytes+1<<20 {
 		release, err := r.memory.Acquire(ctx, r.organizationID, total, maxMemoryEach)
 		if err != nil {
@@ -102,15 +107,25 @@ func (r *reader) collectBatch(ctx context.Context, c *session, f *folder, mails 
 		}
 		defer release()
 	}
-	contents, err := c.fetch(ctx, uids, most, total)
+	contents, withheld, err := c.fetch(ctx, uids, most, total)
+	if err == nil && len(withheld) > 0 && !r.singly {
+		err = &Trouble{Kind: TroubleServer, Text: fmt.Sprintf("the IMAP server %s lists %d mails that it does not deliver. They are fetched one by one", r.account.IMAP.Host, len(withheld))}
+		r.collectSingly(true)
+	}
+	if errors.Is(err, errTooMuch) && !r.singly {
+		r.collectSingly(true)
+	}
 	if err != nil {
 		return err
 	}
-	return r.store(ctx, f, mails, contents, cut)
+	for _, uid := range withheld {
+		contents[uid] = nil // stored as unreadable
+	}
+	return r.store(ctx, f, mails, contents)
 }
 
 // store stores mails as inbound events, with the position behind them.
-func (r *reader) store(ctx context.Context, f *folder, mails []listed, contents map[imap.UID][]byte, cut bool) error {
+func (r *reader) store(ctx context.Context, f *folder, mails []listed, contents map[imap.UID][]byte) error {
 	var requests []*channel.Request
 	var collected []collectedMail
 	now := r.db.Now()
@@ -119,9 +134,14 @@ func (r *reader) store(ctx context.Context, f *folder, mails []listed, contents 
 		if !ok {
 			continue // deleted meanwhile
 		}
+		actual := max(m.size, int64(len(raw)))
+		cut := m.size > maxMail && len(raw) >= beginning || len(raw) >= maxMail
+		if cut {
+			raw = raw[:beginning]
+		}
 		request := r.request(f, m, raw, now)
 		if cut {
-			request.Header.Set(email.MailboxSizeHeader, strconv.FormatInt(m.size, 10))
+			request.Header.Set(email.MailboxSizeHeader, strconv.FormatInt(actual, 10))
 		}
 		one := collectedMail{uid: m.uid, digest: digestOf(raw)}
 		if len(raw) == 0 {
@@ -167,12 +187,28 @@ func (r *reader) mark(ctx context.Context, c *session, f *folder) error {
 	if !r.account.MarkSeen && r.account.MoveTo == "" {
 		return nil
 	}
-	for {
-		uids, err := unmarkedMails(ctx, r.db, r.connectionID, f.validity)
-		if err != nil || len(uids) == 0 {
+	shared, err := r.sharesValidity(ctx, f)
+	if err != nil {
+		return err
+	}
+	for after := imap.UID(0); ; {
+		mails, err := unmarkedMails(ctx, r.db, r.connectionID, f.validity, after)
+		if err != nil || len(mails) == 0 {
 			return err
 		}
-		set := imap.UIDSetNum(uids...)
+		after = mails[len(mails)-1].uid
+		if shared {
+			if mails, err = r.ownMails(ctx, c, mails); err != nil {
+				return err
+			}
+		}
+		if len(mails) == 0 {
+			continue
+		}
+		var set imap.UIDSet
+		for _, m := range mails {
+			set.AddNum(m.uid)
+		}
 		if r.account.MarkSeen {
 			err := c.do(ctx, "mark mails as seen", commandTime, commandBytes, func() error {
 				return c.client.Store(set, &imap.StoreFlags{Op: imap.StoreFlagsAdd, Silent: true, Flags: []imap.Flag{imap.FlagSeen}}, nil).Close()
@@ -186,10 +222,41 @@ func (r *reader) mark(ctx context.Context, c *session, f *folder) error {
 				return err
 			}
 		}
-		if err := r.recordMarked(ctx, f.validity, uids); err != nil {
+		if err := r.recordMarked(ctx, mails); err != nil {
 			return err
 		}
 	}
+}
+
+// ownMails returns those mails that are in the selected folder. Others are in a folder with the same
+// UIDVALIDITY, which is unique within one folder only.
+func (r *reader) ownMails(ctx context.Context, c *session, mails []collectedMail) (own []collectedMail, err error) {
+	for _, m := range mails {
+		ok, err := r.isMail(ctx, c, m.uid, m.digest)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			own = append(own, m)
+		}
+	}
+	return own, nil
+}
+
+// isMail reports whether the selected folder has a mail with a digest at its UID.
+func (r *reader) isMail(ctx context.Context, c *session, uid imap.UID, want digest) (bool, error) {
+	const total = maxMail + commandBytes
+	release, err := r.memory.Acquire(ctx, r.organizationID, total, maxMemoryEach)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	mails, _, err := c.fetch(ctx, []imap.UID{uid}, maxMail, total)
+	if err != nil {
+		return false, err
+	}
+	raw, ok := mails[uid]
+	return ok && (digestOf(raw) == want || len(raw) > beginning && digestOf(raw[:beginning]) == want), nil
 }
 
 // move moves mails of the selected folder.

@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/emersion/go-imap/v2"
 )
@@ -25,6 +25,7 @@ func (r *reader) readAll(ctx context.Context, c *session) error {
 	case <-c.arrived:
 	default:
 	}
+	r.refusal = nil
 	known, err := loadFolders(ctx, r.db, r.connectionID)
 	if err != nil {
 		return err
@@ -40,6 +41,10 @@ func (r *reader) readAll(ctx context.Context, c *session) error {
 			return err
 		}
 	}
+	if r.refusal != nil {
+		return r.refusal
+	}
+	r.collectSingly(false)
 	r.checked.Store(r.db.Now().UnixMicro())
 	return r.recover(ctx)
 }
@@ -52,7 +57,13 @@ func (r *reader) readConfigured(ctx context.Context, c *session, name string, kn
 		return known, err
 	}
 	at := slices.IndexFunc(known, func(f folder) bool { return f.name == name })
-	if at >= 0 && (!exists || s.validity != known[at].validity) {
+	void := at >= 0 && (!exists || s.validity != known[at].validity)
+	if at >= 0 && !void {
+		if void, err = c.restored(ctx, s, &known[at]); err != nil {
+			return known, err
+		}
+	}
+	if void {
 		old := known[at]
 		known = slices.Delete(known, at, at+1)
 		if known, err = r.follow(ctx, c, old, known); err != nil {
@@ -102,12 +113,22 @@ func (r *reader) readConfigured(ctx context.Context, c *session, name string, kn
 	return known, nil
 }
 
+// restored reports whether the selected folder is older than its position, as from a backup. Its next
+// mails have UIDs that were in use before, and no new UIDVALIDITY says so.
+func (c *session) restored(ctx context.Context, s selected, f *folder) (bool, error) {
+	if s.next == 0 || s.next > max(f.last, f.importUntil) {
+		return false, nil
+	}
+	later, err := c.search(ctx, s.next, 0, time.Time{})
+	return len(later) == 0, err // else the next UID is wrong
+}
+
 // begin records the first position in a folder: mails that are there are collected if they
 // arrived since the import's begin, unless they are known.
 func (r *reader) begin(ctx context.Context, c *session, f folder, s selected) (folder, error) {
 	next := s.next
 	if next == 0 { // an old server
-		all, err := c.search(ctx, 1, 0, r.importSince)
+		all, err := c.search(ctx, 1, 0, time.Time{})
 		if err != nil {
 			return f, err
 		}
@@ -138,7 +159,7 @@ func (r *reader) follow(ctx context.Context, c *session, old folder, known []fol
 	if len(digests) > 0 {
 		var same []string
 		for _, name := range names {
-			ok, err := c.hasMail(ctx, name, digests)
+			ok, err := r.hasMail(ctx, c, name, digests)
 			if err != nil {
 				return known, err
 			}
@@ -179,9 +200,7 @@ func (c *session) withValidity(ctx context.Context, old folder) (names []string,
 		return nil, err
 	}
 	for _, l := range list[:min(len(list), maxListed)] {
-		if l.Mailbox == old.name || slices.ContainsFunc(l.Attrs, func(a imap.MailboxAttr) bool {
-			return strings.EqualFold(string(a), string(imap.MailboxAttrNoSelect)) || strings.EqualFold(string(a), string(imap.MailboxAttrNonExistent))
-		}) {
+		if l.Mailbox == old.name || !selectable(l) {
 			continue
 		}
 		s := l.Status
@@ -204,19 +223,15 @@ func (c *session) withValidity(ctx context.Context, old folder) (names []string,
 	return names, nil
 }
 
-// hasMail reports whether a folder has a mail with a digest at its UID.
-func (c *session) hasMail(ctx context.Context, name string, digests map[imap.UID]digest) (bool, error) {
+// hasMail reports whether a folder has one of the mails with a digest at its UID.
+func (r *reader) hasMail(ctx context.Context, c *session, name string, digests map[imap.UID]digest) (bool, error) {
 	s, ok, err := c.choose(ctx, name)
 	if err != nil || !ok || s.validity == 0 {
 		return false, err
 	}
 	for uid, want := range digests {
-		mails, err := c.fetch(ctx, []imap.UID{uid}, 0, maxMail+commandBytes)
-		if err != nil {
-			return false, err
-		}
-		if raw, ok := mails[uid]; ok && digestOf(raw) == want {
-			return true, nil
+		if ok, err := r.isMail(ctx, c, uid, want); err != nil || ok {
+			return ok, err
 		}
 	}
 	return false, nil

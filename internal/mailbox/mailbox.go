@@ -19,6 +19,7 @@
 package mailbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -26,6 +27,8 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +44,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/singleflight"
 )
 
 // Journal stores collected mails; implemented by package inbound.
@@ -63,8 +67,10 @@ type Config struct {
 	OAuth   map[string]OAuthClient
 	HTTP    http.RoundTripper // for requests for tokens
 	BaseURL string            // public address, without a trailing slash
-	// RetryTimeScale multiplies the waits after failures; 0 means 1.
+	// RetryTimeScale multiplies the waits after failures and between readings, and the time after which
+	// readers give way to mailboxes that wait; 0 means 1.
 	RetryTimeScale float64
+	MaxReaders     int // mailboxes that this process reads at the same time; 0: [DefaultReaders]
 	// Observe is called after a batch with the numbers of collected mails, and of those that were
 	// known. May be nil.
 	Observe func(collected, known int)
@@ -85,18 +91,21 @@ type Service struct {
 	providers   map[string]*oauthProvider // with a client
 	http        http.RoundTripper
 	scale       float64
+	maxReaders  int
 	observe     func(collected, known int)
 	changed     func(organizationID, connectionID string)
 	log         *slog.Logger
-	instance    string           // holder of this process's leases
+	instance    string // holder of this process's leases
+	refreshing  singleflight.Group
 	memory      *fairqueue.Queue // of large mails, fair between organizations
 	wake        chan struct{}
-	filing      chan struct{}   // capacity maxFiling: copies that are being filed
-	life        context.Context // ends with Run
+	filing      *fairqueue.Queue // of copies of sent mails, fair between organizations
+	life        context.Context  // ends with Run
 	end         context.CancelFunc
 
 	mu      sync.Mutex
 	readers map[string]*reader     // by connection
+	inexact map[string]bool        // connections whose next reader fetches mails singly
 	probes  map[string][]time.Time // recent ones, by organization
 	work    sync.WaitGroup
 }
@@ -107,8 +116,15 @@ const (
 	// claimInterval is the interval of looking for mailboxes without a reader, and of renewing
 	// leases.
 	claimInterval = 2 * time.Second
-	// maxReaders bounds the mailboxes that one process reads.
-	maxReaders = 500
+	// DefaultReaders is the default of [Config.MaxReaders].
+	DefaultReaders = 500
+	// readingTime is how long a mailbox is read at least while others wait for a reader, and
+	// maxRelieved the number of readers that end for them at a time.
+	readingTime = time.Minute
+	maxRelieved = 20
+	// turnTime is the least time between readings of a mailbox: a server can report new mails without
+	// end.
+	turnTime = time.Second
 	// maxPerOrganization bounds the mailboxes of an organization, each of which has a connection
 	// to a server of its choice.
 	maxPerOrganization = 50
@@ -124,14 +140,15 @@ const (
 // Open returns the service, which reads mailboxes while [Service.Run] runs. It must be called
 // before the connections are used.
 func Open(c Config) *Service {
+	maxReaders := cmp.Or(c.MaxReaders, DefaultReaders)
 	s := &Service{
 		db: c.DB, connections: c.Connections, journal: c.Journal, guard: c.Guard, tls: c.TLS, box: c.Box,
 		providers: newProviders(c.OAuth, c.BaseURL), http: c.HTTP, scale: c.RetryTimeScale,
 		observe: c.Observe, changed: c.Changed, log: c.Logger,
-		instance: uuid.NewString(), wake: make(chan struct{}, 1), readers: make(map[string]*reader), probes: make(map[string][]time.Time),
-		memory: fairqueue.New(fairqueue.Config{Capacity: maxMemory, PerKey: maxReaders, Waiting: maxReaders}),
+		instance: uuid.NewString(), wake: make(chan struct{}, 1), readers: make(map[string]*reader), inexact: make(map[string]bool), probes: make(map[string][]time.Time),
+		memory: fairqueue.New(fairqueue.Config{Capacity: maxMemory, PerKey: maxReaders, Waiting: maxReaders}), maxReaders: maxReaders,
 	}
-	s.filing = make(chan struct{}, maxFiling)
+	s.filing = fairqueue.New(fairqueue.Config{Capacity: maxFiling, PerKey: maxUnfiled, Waiting: 10 * maxUnfiled})
 	s.life, s.end = context.WithCancel(context.Background())
 	if s.scale == 0 {
 		s.scale = 1
@@ -143,6 +160,7 @@ func Open(c Config) *Service {
 		s.changed = func(string, string) {}
 	}
 	c.Connections.OnChange(s.connectionChanged)
+	c.Connections.OnHealth(s.examine)
 	return s
 }
 
@@ -186,6 +204,7 @@ var (
 	errLeaseLost = errors.New("the lease of the mailbox is lost")
 	errChanged   = errors.New("the configuration of the mailbox has changed")
 	errStopping  = errors.New("the process stops")
+	errRelieved  = errors.New("another mailbox waits for a reader")
 )
 
 // Run reads mailboxes until ctx ends, and then releases their leases.
@@ -212,10 +231,10 @@ func (s *Service) turn(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	free := maxReaders - len(s.readers)
+	free := s.maxReaders - len(s.readers)
 	s.mu.Unlock()
 	if free <= 0 {
-		return nil
+		return s.relieve(ctx)
 	}
 	claimed, err := s.claim(ctx, free)
 	for _, l := range claimed {
@@ -224,20 +243,44 @@ func (s *Service) turn(ctx context.Context) error {
 	return err
 }
 
+// relieve ends those readers that have read longest if mailboxes wait that no process reads.
+func (s *Service) relieve(ctx context.Context) error {
+	now := s.db.Now()
+	waiting, err := s.due(ctx, now, maxRelieved)
+	if err != nil || len(waiting) == 0 {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	readers := slices.SortedFunc(maps.Values(s.readers), func(a, b *reader) int { return a.begun.Compare(b.begun) })
+	for _, r := range readers[:min(len(readers), len(waiting))] {
+		if now.Sub(r.begun) >= time.Duration(float64(readingTime)*s.scale) {
+			r.cancel(errRelieved)
+		}
+	}
+	return nil
+}
+
 // start runs a reader under a lease.
 func (s *Service) start(ctx context.Context, l lease) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	r := &reader{Service: s, lease: l, cancel: cancel}
+	r := &reader{Service: s, lease: l, cancel: cancel, begun: s.db.Now()}
 	s.mu.Lock()
+	r.singly = s.inexact[l.connectionID]
+	if lost := s.readers[l.connectionID]; lost != nil {
+		lost.cancel(errLeaseLost) // it has not noticed yet
+	}
 	s.readers[l.connectionID] = r
 	s.mu.Unlock()
 	s.work.Go(func() {
 		defer cancel(nil)
 		r.run(ctx)
 		s.mu.Lock()
-		delete(s.readers, l.connectionID)
+		if s.readers[l.connectionID] == r {
+			delete(s.readers, l.connectionID)
+		}
 		s.mu.Unlock()
-		if errors.Is(context.Cause(ctx), errChanged) {
+		if cause := context.Cause(ctx); errors.Is(cause, errChanged) || errors.Is(cause, errRelieved) {
 			s.signal()
 		}
 	})
@@ -273,17 +316,36 @@ type reader struct {
 	*Service
 	lease
 	cancel context.CancelCauseFunc
+	begun  time.Time
 
 	account    email.Account
 	connection *connection.Connection
 	checked    atomic.Int64 // when all folders were last read to the end, in microseconds; 0: never
 	stored     atomic.Int64 // the stored value of checked
 	healthy    bool         // the stored state is that of a mailbox that works
+	// singly means that mails are fetched one by one, up to the limit of their size: the server has
+	// announced wrong sizes, or has left mails out.
+	singly  bool
+	refusal *Trouble // to mark or move mails, in this turn
+}
+
+// collectSingly sets reader.singly for this reader and the next one of the mailbox.
+func (r *reader) collectSingly(singly bool) {
+	if r.singly == singly {
+		return
+	}
+	r.singly = singly
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.inexact, r.connectionID)
+	if singly {
+		r.inexact[r.connectionID] = true
+	}
 }
 
 // run reads the mailbox until an error or the end of ctx, and records the outcome.
 func (r *reader) run(ctx context.Context) {
-	err := r.read(ctx)
+	err := r.recovered(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -291,6 +353,17 @@ func (r *reader) run(ctx context.Context) {
 		return
 	}
 	loop.Finish(ctx, r.log, "releasing a mailbox", func(ctx context.Context) error { return r.release(ctx, err) })
+}
+
+// recovered is [reader.read]. A panic, to which only an answer of the server can lead, is an error.
+func (r *reader) recovered(ctx context.Context) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.log.ErrorContext(ctx, "panic while reading a mailbox", "connection", r.connectionID, "panic", v, "stack", string(debug.Stack()))
+			err = &Trouble{Kind: TroubleServer, Text: "the mailbox cannot be read because of an error of this server, which its log describes"}
+		}
+	}()
+	return r.read(ctx)
 }
 
 // read connects and reads until an error.
@@ -312,11 +385,17 @@ func (r *reader) read(ctx context.Context) error {
 	}
 	defer session.close()
 	for {
+		begin := r.db.Now()
 		if err := r.readAll(ctx, session); err != nil {
 			return err
 		}
 		if err := session.wait(ctx, len(r.account.Folders) == 1); err != nil {
 			return err
+		}
+		if early := time.Duration(float64(turnTime)*r.scale) - r.db.Now().Sub(begin); early > 0 {
+			if err := loop.Pause(ctx, early); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -327,7 +406,7 @@ func (s *Service) connect(ctx context.Context, connectionID string, a *email.Acc
 	if a.Provider == "" {
 		return s.open(ctx, a, "")
 	}
-	token, err := s.token(ctx, connectionID, a.Provider, "")
+	token, err := s.token(ctx, connectionID, a, "")
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +414,7 @@ func (s *Service) connect(ctx context.Context, connectionID string, a *email.Acc
 	if t, ok := errors.AsType[*Trouble](err); !ok || t.Kind != TroubleLogin {
 		return c, err
 	}
-	if token, err = s.token(ctx, connectionID, a.Provider, token); err != nil {
+	if token, err = s.token(ctx, connectionID, a, token); err != nil {
 		return nil, err
 	}
 	return s.open(ctx, a, token)

@@ -2,6 +2,7 @@ package mailbox_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -49,6 +50,7 @@ type house struct {
 	box         *imapmemserver.User
 	addr        string
 	tls         *tls.Config
+	serverTLS   *tls.Config
 	certificate *x509.Certificate
 	guard       netguard.Guard
 	caps        imap.CapSet
@@ -57,7 +59,9 @@ type house struct {
 	grantor     *grantor // nil: no tokens
 	clients     map[string]mailbox.OAuthClient
 	log         lockedBuffer
-	stop        func() // of Run
+	maxReaders  int
+	scale       float64 // of times; 0: a thousandth
+	stop        func()  // of Run
 }
 
 type lockedBuffer struct {
@@ -85,10 +89,18 @@ type journal struct {
 	stored   []*channel.Request
 	arrived  chan struct{}
 	failures []error // of the next transactions, at their end
+	hold     func()  // called once, before a transaction
 }
 
 // Collect implements [mailbox.Journal].
 func (j *journal) Collect(ctx context.Context, _ *connection.Connection, requests []*channel.Request, record func(ctx context.Context, tx *db.Tx) ([]bool, error)) error {
+	j.mu.Lock()
+	hold := j.hold
+	j.hold = nil
+	j.mu.Unlock()
+	if hold != nil {
+		hold()
+	}
 	return j.db.Write(ctx, func(tx *db.Tx) error {
 		wanted, err := record(ctx, tx)
 		if err != nil {
@@ -155,7 +167,7 @@ func start(t *testing.T, change ...func(*house)) *house {
 // open returns a further process's service.
 func (h *house) open() *mailbox.Service {
 	return mailbox.Open(mailbox.Config{
-		DB: h.db, Connections: h.connections, Journal: h.journal, Guard: h.guard, TLS: h.tls, RetryTimeScale: .001,
+		DB: h.db, Connections: h.connections, Journal: h.journal, Guard: h.guard, TLS: h.tls, RetryTimeScale: cmp.Or(h.scale, .001), MaxReaders: h.maxReaders,
 		Box: h.sealing, OAuth: h.clients, HTTP: http.DefaultTransport, BaseURL: "https://help.example",
 		Logger: slog.New(slog.NewTextHandler(&h.log, nil)),
 	})
@@ -171,6 +183,7 @@ func (h *house) serve() {
 	roots.AddCert(h.certificate)
 	h.tls = &tls.Config{RootCAs: roots}
 	server := &tls.Config{Certificates: certified.TLS.Certificates}
+	h.serverTLS = server
 	options := &imapserver.Options{
 		NewSession: func(*imapserver.Conn) (imapserver.Session, *imapserver.GreetingData, error) {
 			return &testSession{house: h}, nil, nil
@@ -477,6 +490,7 @@ func TestSameMessageID(t *testing.T) {
 
 // TestFailedTransaction: a transaction that fails stores nothing, and is repeated.
 func TestFailedTransaction(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	c := h.connect(nil)
 	h.journal.failures = []error{problem.New(problem.Unavailable, "the disk is full"), io.ErrUnexpectedEOF}

@@ -1,6 +1,7 @@
 package mailbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -8,10 +9,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"golang.org/x/oauth2"
@@ -164,9 +168,13 @@ func (s *Service) AcceptConsent(ctx context.Context, organizationID, userID, sta
 	if token.RefreshToken == "" {
 		return c.ID, problem.New(problem.Precondition, "%s has given no lasting consent: remove the access of this server in the settings of the account, and try again", p.title)
 	}
+	account, err := email.ParseAccount(c.Address, c.Settings, c.CredentialValues())
+	if err != nil {
+		return c.ID, problem.New(problem.Precondition, "the settings of the channel are not valid: %s", err)
+	}
 	return c.ID, s.db.Write(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, "UPDATE mailboxes SET tokens = $2, revision = revision + 1, retry_at = 0 WHERE connection_id = $1 AND organization_id = $3",
-			c.ID, s.sealTokens(c.ID, token), organizationID)
+			c.ID, s.sealTokens(grant(c.ID, &account), token, time.Time{}), organizationID)
 		if err != nil {
 			return fmt.Errorf("store tokens: %w", err)
 		}
@@ -182,16 +190,35 @@ func (s *Service) AcceptConsent(ctx context.Context, organizationID, userID, sta
 type tokens struct {
 	Access  string    `json:"access"`
 	Refresh string    `json:"refresh"`
-	Expiry  time.Time `json:"expiry"`
+	Expiry  time.Time `json:"expiry"`        // of Access
+	Ends    time.Time `json:"ends,omitzero"` // of Refresh, if the provider says so
 }
 
-func (s *Service) sealTokens(connectionID string, t *oauth2.Token) []byte {
-	life := unknownLife
-	if seconds, ok := t.Extra("expires_in").(float64); ok && seconds > 0 && seconds < 1e6 {
-		life = time.Duration(seconds) * time.Second
+// grant returns what tokens are bound to: with other servers, which may be anybody's, somebody has
+// to consent again.
+func grant(connectionID string, a *email.Account) string {
+	return strings.Join([]string{connectionID, a.Provider, a.IMAP.Address(), a.SMTP.Address()}, "\n")
+}
+
+// sealTokens encrypts tokens for a grant. ends is that of the consent if the provider does not
+// repeat it.
+func (s *Service) sealTokens(grant string, t *oauth2.Token, ends time.Time) []byte {
+	life, ok := seconds(t, "expires_in")
+	if !ok {
+		life = unknownLife
 	}
-	plain, _ := json.Marshal(tokens{t.AccessToken, t.RefreshToken, s.db.Now().Add(life)}) // does not fail
-	return s.box.Seal(tokensPurpose, plain, connectionID)
+	// Of Google for consents of limited time and of unverified clients, and of Microsoft's public clients.
+	if left, ok := seconds(t, "refresh_token_expires_in"); ok {
+		ends = s.db.Now().Add(left)
+	}
+	plain, _ := json.Marshal(tokens{t.AccessToken, t.RefreshToken, s.db.Now().Add(life), ends}) // does not fail
+	return s.box.Seal(tokensPurpose, plain, grant)
+}
+
+// seconds returns a member of a provider's answer that is a time in seconds.
+func seconds(t *oauth2.Token, name string) (d time.Duration, ok bool) {
+	n, ok := t.Extra(name).(float64)
+	return time.Duration(n) * time.Second, ok && n > 0 && n < 1e9
 }
 
 // oauthContext has the requests to a provider go through the service's client.
@@ -211,48 +238,117 @@ const (
 	tokenMargin = 2 * time.Minute
 )
 
+const (
+	// rotationWait is how long another process may take to store the tokens that it has got, and
+	// rotationStep the interval of looking for them.
+	rotationWait = time.Second
+	rotationStep = 50 * time.Millisecond
+)
+
 // token returns an access token of a mailbox. Without a valid one, or to replace refused, it
 // requests one. Failures are a [*Trouble].
-func (s *Service) token(ctx context.Context, connectionID, provider, refused string) (string, error) {
-	p := s.providers[provider]
+func (s *Service) token(ctx context.Context, connectionID string, a *email.Account, refused string) (string, error) {
+	p := s.providers[a.Provider]
 	if p == nil {
 		return "", &Trouble{Kind: TroubleSettings, Text: "the operator of this server has no client at the provider any more"}
 	}
-	var sealed []byte
-	err := s.db.QueryRow(ctx, "SELECT tokens FROM mailboxes WHERE connection_id = $1", connectionID).Scan(&sealed)
+	t, _, err := s.loadTokens(ctx, p, connectionID, a)
+	if err != nil || s.valid(t, refused) {
+		return t.Access, err
+	}
+	// The reader and the senders share a request. It goes on without them, since some providers
+	// end the old refresh token with the answer.
+	request := s.refreshing.DoChan(grant(connectionID, a)+"\n"+refused, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*tokenTime)
+		defer cancel()
+		return s.refresh(ctx, p, connectionID, a, refused)
+	})
+	select {
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case r := <-request:
+		access, _ := r.Val.(string)
+		return access, r.Err
+	}
+}
+
+// valid reports whether an access token can be used.
+func (s *Service) valid(t tokens, refused string) bool {
+	return t.Access != refused && s.db.Now().Add(tokenMargin).Before(t.Expiry)
+}
+
+// loadTokens returns the stored tokens of a mailbox, also encrypted.
+func (s *Service) loadTokens(ctx context.Context, p *oauthProvider, connectionID string, a *email.Account) (t tokens, sealed []byte, err error) {
+	err = s.db.QueryRow(ctx, "SELECT tokens FROM mailboxes WHERE connection_id = $1", connectionID).Scan(&sealed)
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
-		return "", fmt.Errorf("read tokens: %w", err)
+		return t, nil, fmt.Errorf("read tokens: %w", err)
 	}
 	if len(sealed) == 0 {
-		return "", &Trouble{Kind: TroubleConsent, Text: fmt.Sprintf("nobody has signed in at %s yet. Sign in on the page of the channel", p.title)}
+		return t, nil, &Trouble{Kind: TroubleConsent, Text: fmt.Sprintf("nobody has signed in at %s yet. Sign in on the page of the channel", p.title)}
 	}
-	plain, err := s.box.Open(tokensPurpose, sealed, connectionID)
-	var t tokens
+	plain, err := s.box.Open(tokensPurpose, sealed, grant(connectionID, a))
 	if err == nil {
 		err = json.Unmarshal(plain, &t)
 	}
 	if err != nil {
-		return "", fmt.Errorf("tokens of mailbox %s: %w", connectionID, err)
+		return t, nil, &Trouble{Kind: TroubleConsent, Text: fmt.Sprintf("the servers of the mailbox have changed since somebody signed in at %s. Sign in again on the page of the channel", p.title), Cause: err}
 	}
-	if t.Access != refused && s.db.Now().Add(tokenMargin).Before(t.Expiry) {
-		return t.Access, nil
+	return t, sealed, nil
+}
+
+// refresh requests an access token and stores it with what else the provider returns, unless the
+// tokens are others meanwhile: those of another process, or of a new consent.
+func (s *Service) refresh(ctx context.Context, p *oauthProvider, connectionID string, a *email.Account, refused string) (string, error) {
+	t, sealed, err := s.loadTokens(ctx, p, connectionID, a)
+	if err != nil || s.valid(t, refused) {
+		return t.Access, err
 	}
 	next, err := p.config.TokenSource(s.oauthContext(ctx), &oauth2.Token{RefreshToken: t.Refresh}).Token()
 	if err != nil {
-		return "", refreshTrouble(ctx, p, err)
+		err = refreshTrouble(ctx, p, err)
+		if t, ok := errors.AsType[*Trouble](err); !ok || t.Kind != TroubleConsent {
+			return "", err
+		}
+		// Another process may have used the refresh token just before.
+		for range rotationWait / rotationStep {
+			loop.Pause(ctx, rotationStep)
+			if other, now, lerr := s.loadTokens(ctx, p, connectionID, a); lerr == nil && !bytes.Equal(now, sealed) && s.valid(other, refused) {
+				return other.Access, nil
+			}
+		}
+		return "", err
 	}
 	if next.RefreshToken == "" {
 		next.RefreshToken = t.Refresh
 	}
-	// A process that has requested tokens at the same time has valid ones, too.
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, "UPDATE mailboxes SET tokens = $2 WHERE connection_id = $1", connectionID, s.sealTokens(connectionID, next))
+	stored := int64(0)
+	err = s.db.Write(ctx, func(tx *db.Tx) (err error) {
+		stored, err = tx.Exec(ctx, "UPDATE mailboxes SET tokens = $2 WHERE connection_id = $1 AND tokens = $3", connectionID, s.sealTokens(grant(connectionID, a), next, t.Ends), sealed)
 		return err
 	})
 	if err != nil {
 		return "", fmt.Errorf("store tokens: %w", err)
 	}
+	if stored == 0 {
+		t, _, err := s.loadTokens(ctx, p, connectionID, a)
+		return t.Access, err
+	}
 	return next.AccessToken, nil
+}
+
+// consentEnds returns when the consent for a connection's mailbox ends, as far as its provider says
+// so; else the zero time.
+func (s *Service) consentEnds(ctx context.Context, c *connection.Connection) (time.Time, error) {
+	a, err := email.ParseAccount(c.Address, c.Settings, c.CredentialValues())
+	p := s.providers[a.Provider]
+	if err != nil || p == nil {
+		return time.Time{}, nil
+	}
+	t, _, err := s.loadTokens(ctx, p, c.ID, &a)
+	if _, ok := errors.AsType[*Trouble](err); ok {
+		err = nil // the state says so
+	}
+	return t.Ends, err
 }
 
 // refreshTrouble describes a refused or failed request for tokens.

@@ -2,14 +2,18 @@ package mailbox_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
@@ -26,6 +30,10 @@ type grantor struct {
 	down      bool
 	valid     string // access token
 	forms     []url.Values
+	rotating  bool   // a refresh token is valid once
+	refresh   string // the valid one, if rotating
+	during    func() // called once, during a request
+	ends      int    // seconds of a consent; 0: unknown
 }
 
 const (
@@ -35,16 +43,24 @@ const (
 
 // ServeHTTP implements [http.Handler]: the endpoint for tokens.
 func (g *grantor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if r.ParseForm() != nil {
 		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if during := g.during; during != nil {
+		g.during = nil
+		defer func() { // after the answer is known, before it is sent
+			g.mu.Unlock()
+			during()
+			g.mu.Lock()
+		}()
 	}
 	g.requests++
 	g.forms = append(g.forms, r.PostForm)
 	w.Header().Set("Content-Type", "application/json")
 	known := r.PostForm.Get("grant_type") == "authorization_code" && r.PostForm.Get("code") == code && r.PostForm.Get("code_verifier") != "" ||
-		r.PostForm.Get("grant_type") == "refresh_token" && r.PostForm.Get("refresh_token") == refreshToken
+		r.PostForm.Get("grant_type") == "refresh_token" && (r.PostForm.Get("refresh_token") == refreshToken && !g.rotating || r.PostForm.Get("refresh_token") == g.refresh && g.rotating)
 	switch {
 	case g.down:
 		w.WriteHeader(http.StatusBadGateway)
@@ -53,7 +69,15 @@ func (g *grantor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(w).Encode(map[string]string{"error": "invalid_grant", "error_description": "repeats " + refreshToken})
 	default:
 		g.valid = "token " + strings.Repeat("x", g.requests)
-		json.NewEncoder(w).Encode(map[string]any{"access_token": g.valid, "refresh_token": refreshToken, "token_type": "Bearer", "expires_in": 3600})
+		answer := map[string]any{"access_token": g.valid, "refresh_token": refreshToken, "token_type": "Bearer", "expires_in": 3600}
+		if g.rotating {
+			g.refresh = fmt.Sprint(refreshToken, " ", g.requests)
+			answer["refresh_token"] = g.refresh
+		}
+		if g.ends > 0 {
+			answer["refresh_token_expires_in"] = g.ends
+		}
+		json.NewEncoder(w).Encode(answer)
 	}
 }
 
@@ -137,6 +161,7 @@ func (h *house) consent(id string) error {
 // TestOAuth: a mailbox is read with tokens of a provider, which are refreshed. When the consent
 // ends, the state says so and admins get a notice, until somebody signs in again.
 func TestOAuth(t *testing.T) {
+	t.Parallel()
 	h := start(t, withOAuth(t))
 	n := h.connectable(nil)
 	delete(n.Credentials, email.CredentialPassword)
@@ -226,6 +251,7 @@ func TestConsentRefused(t *testing.T) {
 
 // TestProviderDown: while the provider does not answer, the attempts go on, and the consent stands.
 func TestProviderDown(t *testing.T) {
+	t.Parallel()
 	h := start(t, withOAuth(t))
 	n := h.connectable(nil)
 	delete(n.Credentials, email.CredentialPassword)
@@ -245,6 +271,147 @@ func TestProviderDown(t *testing.T) {
 	}
 	h.grantor.set(func() { h.grantor.down = false })
 	h.reading(c.ID)
+}
+
+// consented connects a mailbox with tokens, and has a user consent.
+func (h *house) consented() connection.Connection {
+	h.t.Helper()
+	n := h.connectable(nil)
+	delete(n.Credentials, email.CredentialPassword)
+	n.Credentials[email.CredentialProvider] = email.ProviderGoogle
+	c, _, err := h.connections.Connect(h.t.Context(), n)
+	if err == nil {
+		err = h.consent(c.ID)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return c
+}
+
+// TestRotation: processes that request tokens at the same time do not take each other's for the end of
+// the consent, also at a provider whose refresh tokens are valid once.
+func TestRotation(t *testing.T) {
+	h := start(t, withOAuth(t))
+	h.grantor.rotating = true
+	c := h.consented()
+	h.grantor.set(func() { h.grantor.valid = "" }) // revoked
+	var work sync.WaitGroup
+	for _, s := range []*mailbox.Service{h.Service, h.open(), h.open()} {
+		for range 3 {
+			work.Go(func() {
+				if err := s.Test(t.Context(), &c); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	work.Wait()
+	if err := h.Test(t.Context(), &c); err != nil {
+		t.Errorf("later: %v", err)
+	}
+}
+
+// TestConsentDuringRefresh: the tokens of a new consent are not replaced by those of the old one.
+func TestConsentDuringRefresh(t *testing.T) {
+	h := start(t, withOAuth(t))
+	h.grantor.rotating = true
+	c := h.consented()
+	var consented string // refresh token
+	h.grantor.set(func() {
+		h.grantor.valid = ""
+		h.grantor.during = func() {
+			if err := h.consent(c.ID); err != nil {
+				t.Error(err)
+			}
+			h.grantor.set(func() { consented = h.grantor.refresh })
+		}
+	})
+	if err := h.Test(t.Context(), &c); err != nil {
+		t.Error(err)
+	}
+	h.grantor.set(func() { h.grantor.valid = "" })
+	if err := h.Test(t.Context(), &c); err != nil {
+		t.Error(err)
+	}
+	h.grantor.set(func() {
+		if got := h.grantor.forms[len(h.grantor.forms)-1].Get("refresh_token"); got != consented {
+			t.Errorf("the refresh token is %q, want that of the consent, %q", got, consented)
+		}
+	})
+}
+
+// TestMovedConsent: tokens are not sent to servers that were named after the consent.
+func TestMovedConsent(t *testing.T) {
+	h := start(t, withOAuth(t))
+	c := h.consented()
+	server := h.odd(inbox())
+	err := h.db.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := h.connections.UpdateTx(t.Context(), tx, "org-1", c.ID, connection.Change{Credentials: map[string]string{
+			email.CredentialIMAP: "imaps://" + h.addr, email.CredentialProvider: email.ProviderGoogle,
+		}})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.run()
+	s := h.status(c.ID, func(s mailbox.Status) bool { return s.State == mailbox.Consent })
+	if !strings.Contains(s.Error, "the servers of the mailbox have changed") || server.count("") > 0 {
+		t.Errorf("the status is %+v, and the server got %q", s, server.commands)
+	}
+	if err := h.consent(c.ID); err != nil {
+		t.Fatal(err)
+	}
+	h.reading(c.ID)
+}
+
+// TestQuotedToken: a server that quotes the token in its answer reveals it to nobody.
+func TestQuotedToken(t *testing.T) {
+	h := start(t, withOAuth(t))
+	server := h.odd(inbox())
+	quoted := "" // what the client sent after its command
+	server.answerBy(func(command string) string {
+		switch {
+		case command == "CAPABILITY":
+			return "* CAPABILITY IMAP4rev1 SASL-IR AUTH=XOAUTH2\r\nOK done"
+		case strings.HasPrefix(command, "AUTHENTICATE"):
+			quoted = command[len("AUTHENTICATE XOAUTH2 "):]
+			return "BAD unknown command: " + command
+		}
+		return ""
+	})
+	c := h.consented()
+	h.run()
+	s := h.status(c.ID, func(s mailbox.Status) bool { return s.State == mailbox.Failing })
+	server.set(func() {
+		if quoted == "" || strings.Contains(s.Error+h.log.String(), quoted[:20]) || !strings.Contains(s.Error, "[redacted]") {
+			t.Errorf("the error is %q, the log %s", s.Error, h.log.String())
+		}
+	})
+}
+
+// TestHealth: the health of a connection says that its mailbox cannot be read, and when the consent
+// ends.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	h := start(t, withOAuth(t))
+	h.grantor.ends = 7 * 24 * 3600
+	c := h.consented()
+	h.run()
+	h.reading(c.ID)
+	got, err := h.connections.Health(t.Context(), h.db, &c)
+	if left := time.Until(got.ConsentEndsAt); err != nil || left > 7*24*time.Hour || left < 6*24*time.Hour || got.Failing() {
+		t.Errorf("the health is %+v, %v", got, err)
+	}
+	h.stop()
+	h.grantor.set(func() { h.grantor.valid, h.grantor.withdrawn = "", true })
+	h.run()
+	h.status(c.ID, func(s mailbox.Status) bool { return s.State == mailbox.Consent })
+	got, err = h.connections.Health(t.Context(), h.db, &c)
+	if err != nil || !got.Failing() || !strings.Contains(got.Error, "the consent at Google has ended") || got.ErrorAt.IsZero() {
+		t.Errorf("the health is %+v, %v", got, err)
+	}
 }
 
 var _ imapserver.SessionSASL = (*testSession)(nil)

@@ -145,14 +145,14 @@ func (s *Service) probeFolders(ctx context.Context, a *email.Account) (list []Pr
 	}
 	defer c.close()
 	for _, name := range a.Folders {
-		_, ok, err := c.choose(ctx, name)
+		s, ok, err := c.choose(ctx, name)
 		if err != nil {
 			return nil, troubleProblem(ctx, err)
 		}
 		if !ok {
 			return nil, invalid("settings."+email.SettingFolders, "has %s, which is no folder of the mailbox", name)
 		}
-		list = append(list, ProbedFolder{name, int(c.client.Mailbox().NumMessages)})
+		list = append(list, ProbedFolder{name, int(s.mails)})
 	}
 	return list, nil
 }
@@ -199,7 +199,7 @@ func sendProblem(a *email.Account, err error) error {
 		text = fmt.Sprintf("the SMTP server %s does not answer as expected", a.SMTP.Address())
 	}
 	if e.Err != nil {
-		text += ": " + redact(a, printable(e.Err.Error()))
+		text += ": " + printable(redact(a, e.Err.Error()))
 	}
 	return invalid(path, "is not usable: %s", text)
 }

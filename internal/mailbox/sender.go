@@ -21,7 +21,7 @@ func (s *Service) Sender(c *connection.Connection) (mail.TrackedSender, error) {
 	if err != nil || a.Sent == "" || a.IMAP.Host == "" {
 		return server, err
 	}
-	return &filingSender{server, s, c.ID, &a}, nil
+	return &filingSender{server, s, c.OrganizationID, c.ID, &a}, nil
 }
 
 // sender returns the mail server of an account, which a connection with a provider of tokens has.
@@ -32,7 +32,7 @@ func (s *Service) sender(connectionID string, a *email.Account, rawURL string) (
 	}
 	server.Dial, server.TLS = s.guard.DialContext, s.tls
 	if a.Provider != "" {
-		server.UseToken(a.User, func(ctx context.Context) (string, error) { return s.token(ctx, connectionID, a.Provider, "") })
+		server.UseToken(a.User, func(ctx context.Context) (string, error) { return s.token(ctx, connectionID, a, "") })
 	}
 	return server, nil
 }

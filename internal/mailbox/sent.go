@@ -20,6 +20,7 @@ const findSent = "auto"
 type filingSender struct {
 	*mail.SMTP
 	service      *Service
+	organization string // its id
 	connectionID string
 	account      *email.Account
 }
@@ -29,7 +30,7 @@ type filingSender struct {
 func (f *filingSender) SendTracked(ctx context.Context, m mail.Message, submitting func() error) (string, error) {
 	id, err := f.SMTP.SendTracked(ctx, m, submitting)
 	if err == nil {
-		f.service.file(f.connectionID, f.account, m)
+		f.service.file(f, m)
 	}
 	return id, err
 }
@@ -41,26 +42,29 @@ func (f *filingSender) Send(ctx context.Context, m mail.Message) error {
 }
 
 const (
-	// maxFiling bounds the copies that are filed at the same time.
-	maxFiling = 4
+	// maxFiling bounds the copies that are filed at the same time, and maxFilingEach those of an
+	// organization: its server may be slow.
+	maxFiling     = 8
+	maxFilingEach = 2
+	// maxUnfiled bounds the copies of an organization that wait.
+	maxUnfiled = 100
 	// filingTime bounds the filing of a copy, with the wait for its turn.
 	filingTime = 2 * time.Minute
 )
 
 // file files a copy of a sent mail in the background. A failure is logged: the mail itself has been
 // sent.
-func (s *Service) file(connectionID string, a *email.Account, m mail.Message) {
+func (s *Service) file(f *filingSender, m mail.Message) {
 	s.work.Go(func() {
 		ctx, cancel := context.WithTimeout(s.life, filingTime)
 		defer cancel()
-		select {
-		case s.filing <- struct{}{}:
-			defer func() { <-s.filing }()
-		case <-ctx.Done():
-			return
+		release, err := s.filing.Acquire(ctx, f.organization, 1, maxFilingEach)
+		if err == nil {
+			err = s.fileNow(ctx, f.connectionID, f.account, m)
+			release()
 		}
-		if err := s.fileNow(ctx, connectionID, a, m); err != nil && s.life.Err() == nil {
-			s.log.WarnContext(ctx, "a sent mail could not be filed", "connection", connectionID, "error", err)
+		if err != nil && s.life.Err() == nil {
+			s.log.WarnContext(ctx, "a sent mail could not be filed", "connection", f.connectionID, "error", err)
 		}
 	})
 }
@@ -134,7 +138,8 @@ func (c *session) hasMessageID(ctx context.Context, folder, id string) (found bo
 	err = c.do(ctx, "search for a mail", commandTime, commandBytes, func() error {
 		data, err := c.client.UIDSearch(&imap.SearchCriteria{Header: []imap.SearchCriteriaHeaderField{{Key: "Message-ID", Value: id}}}, nil).Wait()
 		if err == nil {
-			found = len(data.AllUIDs()) > 0
+			set, _ := data.All.(imap.UIDSet)
+			found = len(set) > 0
 		}
 		return err
 	})

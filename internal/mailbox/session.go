@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,8 @@ const (
 	contentTime = 5 * time.Minute
 	// commandBytes bounds the response to a command without content. It is a list of 500,000 UIDs.
 	commandBytes = 4 << 20
+	// maxFound bounds the UIDs of a search.
+	maxFound = 4_000_000
 	// idleTime is how long the server may be silent until a look into the mailbox: a connection
 	// may be dead without a sign.
 	idleTime = 5 * time.Minute
@@ -33,14 +36,17 @@ const (
 
 // session is a connection to an IMAP server after the login. One goroutine uses it.
 type session struct {
-	account *email.Account
+	account *email.Account // with the token as its password, if there is one
 	client  *imapclient.Client
 	conn    *limitedConn
 	arrived chan struct{} // the server has reported mails
 	canIdle bool
 }
 
-var errTooMuch = errors.New("the server sends too much")
+var (
+	errTooMuch = errors.New("the server sends too much")
+	errInvalid = errors.New("the server's answer is invalid")
+)
 
 // limitedConn limits the bytes that a server sends, since the client reads them into memory.
 type limitedConn struct {
@@ -64,7 +70,11 @@ func (s *Service) open(ctx context.Context, a *email.Account, token string) (_ *
 	if err != nil {
 		return nil, connectTrouble(a.IMAP, err)
 	}
-	c := &session{account: a, arrived: make(chan struct{}, 1)}
+	account := *a
+	if token != "" {
+		account.Password = token
+	}
+	c := &session{account: &account, arrived: make(chan struct{}, 1)}
 	if err := c.secure(ctx, conn, s.tlsConfig(a.IMAP)); err != nil {
 		conn.Close()
 		return nil, err
@@ -192,24 +202,54 @@ func (c *session) do(ctx context.Context, what string, limit time.Duration, byte
 type selected struct {
 	validity uint32
 	next     uint32 // the next UID; 0: unknown
+	mails    uint32
 }
 
-// choose selects a folder. ok is false if it does not exist.
+// choose selects a folder. ok is false if it does not exist. A server that refuses a folder that it
+// lists, such as an overloaded one, is an error: the position in the folder is still right.
 func (c *session) choose(ctx context.Context, folder string) (s selected, ok bool, err error) {
 	readOnly := !c.account.MarkSeen && c.account.MoveTo == ""
 	var data *imap.SelectData
 	var missing error
 	err = c.do(ctx, "open the folder "+folder, commandTime, commandBytes, func() (err error) {
 		data, err = c.client.Select(folder, &imap.SelectOptions{ReadOnly: readOnly}).Wait()
-		if status, refused := errors.AsType[*imap.Error](err); refused && status.Type == imap.StatusResponseTypeNo && status.Code != imap.ResponseCodeUnavailable && status.Code != imap.ResponseCodeInUse && status.Code != imap.ResponseCodeServerBug {
+		if status, refused := errors.AsType[*imap.Error](err); refused && status.Type == imap.StatusResponseTypeNo {
 			missing, err = err, nil
 		}
 		return err
 	})
-	if err != nil || missing != nil {
+	switch status, _ := errors.AsType[*imap.Error](missing); {
+	case err != nil:
 		return s, false, err
+	case missing == nil:
+		return selected{data.UIDValidity, uint32(data.UIDNext), data.NumMessages}, true, nil
+	case status.Code == imap.ResponseCodeNonExistent:
+		return s, false, nil
 	}
-	return selected{data.UIDValidity, uint32(data.UIDNext)}, true, nil
+	there, err := c.lists(ctx, folder)
+	if err == nil && there {
+		err = sessionTrouble(c.account, "open the folder "+folder, missing)
+	}
+	return s, false, err
+}
+
+// lists reports whether the server lists a folder that can be selected.
+func (c *session) lists(ctx context.Context, folder string) (there bool, err error) {
+	err = c.do(ctx, "list its folders", commandTime, commandBytes, func() error {
+		list, err := c.client.List("", folder, nil).Collect() // a name with wildcards has others, too
+		there = slices.ContainsFunc(list, func(l *imap.ListData) bool {
+			return (l.Mailbox == folder || strings.EqualFold(folder, "INBOX") && strings.EqualFold(l.Mailbox, folder)) && selectable(l)
+		})
+		return err
+	})
+	return there, err
+}
+
+// selectable reports whether a listed folder can be selected.
+func selectable(l *imap.ListData) bool {
+	return !slices.ContainsFunc(l.Attrs, func(a imap.MailboxAttr) bool {
+		return strings.EqualFold(string(a), string(imap.MailboxAttrNoSelect)) || strings.EqualFold(string(a), string(imap.MailboxAttrNonExistent))
+	})
 }
 
 // search returns the UIDs from low up to high, ascending; a high of 0 means no end. With a since
@@ -223,18 +263,42 @@ func (c *session) search(ctx context.Context, low, high uint32, since time.Time)
 		if err != nil {
 			return err
 		}
-		found = data.AllUIDs()
-		return nil
+		found, err = foundUIDs(data.All)
+		return err
 	})
 	slices.Sort(found)
 	// The range n:* always has the last mail.
 	return slices.Compact(slices.DeleteFunc(found, func(uid imap.UID) bool { return uint32(uid) < low || high > 0 && uint32(uid) > high })), err
 }
 
+// foundUIDs returns the UIDs of the result of a search. The server may have sent ranges of any
+// length, and 0, on which [imap.SearchData.AllUIDs] panics.
+func foundUIDs(set imap.NumSet) ([]imap.UID, error) {
+	if set == nil {
+		return nil, nil
+	}
+	ranges, ok := set.(imap.UIDSet)
+	if !ok {
+		return nil, errInvalid
+	}
+	n := int64(0)
+	for _, r := range ranges {
+		if r.Start == 0 || r.Stop < r.Start {
+			return nil, errInvalid
+		}
+		if n += int64(r.Stop-r.Start) + 1; n > maxFound {
+			return nil, errTooMuch
+		}
+	}
+	found, _ := ranges.Nums()
+	return found, nil
+}
+
 // listed is a mail in a folder.
 type listed struct {
 	uid     imap.UID
-	size    int64 // as announced; some servers estimate it
+	number  uint32 // in the folder, until mails are deleted
+	size    int64  // as announced; some servers estimate it
 	arrived time.Time
 }
 
@@ -245,7 +309,7 @@ func (c *session) list(ctx context.Context, uids []imap.UID) ([]listed, error) {
 		found, err := c.client.Fetch(imap.UIDSetNum(uids...), &imap.FetchOptions{UID: true, RFC822Size: true, InternalDate: true}).Collect()
 		for _, m := range found {
 			if slices.Contains(uids, m.UID) {
-				list = append(list, listed{m.UID, m.RFC822Size, m.InternalDate})
+				list = append(list, listed{m.UID, m.SeqNum, m.RFC822Size, m.InternalDate})
 			}
 		}
 		return err
@@ -255,15 +319,46 @@ func (c *session) list(ctx context.Context, uids []imap.UID) ([]listed, error) {
 }
 
 // fetch returns the contents of mails by UID, without marking them as seen. Deleted ones are
-// missing. most bounds the bytes of each; 0: no bound. total bounds all of the response.
-func (c *session) fetch(ctx context.Context, uids []imap.UID, most, total int64) (map[imap.UID][]byte, error) {
+// missing; withheld are those that the server lists all the same. most bounds the bytes of each; 0:
+// no bound. total bounds all of a response.
+func (c *session) fetch(ctx context.Context, uids []imap.UID, most, total int64) (mails map[imap.UID][]byte, withheld []imap.UID, err error) {
+	mails = make(map[imap.UID][]byte)
+	if err := c.fetchInto(ctx, mails, imap.UIDSetNum(uids...), uids, most, total); err != nil {
+		return nil, nil, err
+	}
+	absent := func(uid imap.UID) bool { _, ok := mails[uid]; return !ok }
+	missing := slices.DeleteFunc(slices.Clone(uids), func(uid imap.UID) bool { return !absent(uid) })
+	if len(missing) == 0 {
+		return mails, nil, nil
+	}
+	there, err := c.list(ctx, missing)
+	if err != nil || len(there) == 0 {
+		return mails, nil, err
+	}
+	// The client recognizes a mail by its UID only if the server sends that before the content.
+	var numbers imap.SeqSet
+	for _, m := range there {
+		numbers.AddNum(m.number)
+	}
+	if err := c.fetchInto(ctx, mails, numbers, missing, most, total); err != nil {
+		return nil, nil, err
+	}
+	for _, m := range there {
+		if absent(m.uid) {
+			withheld = append(withheld, m.uid)
+		}
+	}
+	return mails, withheld, nil
+}
+
+// fetchInto adds to mails the contents of those in set that are among uids.
+func (c *session) fetchInto(ctx context.Context, mails map[imap.UID][]byte, set imap.NumSet, uids []imap.UID, most, total int64) error {
 	section := &imap.FetchItemBodySection{Peek: true}
 	if most > 0 {
 		section.Partial = &imap.SectionPartial{Size: most}
 	}
-	mails := make(map[imap.UID][]byte)
-	err := c.do(ctx, "fetch new mails", contentTime, total, func() error {
-		found, err := c.client.Fetch(imap.UIDSetNum(uids...), &imap.FetchOptions{UID: true, BodySection: []*imap.FetchItemBodySection{section}}).Collect()
+	return c.do(ctx, "fetch new mails", contentTime, total, func() error {
+		found, err := c.client.Fetch(set, &imap.FetchOptions{UID: true, BodySection: []*imap.FetchItemBodySection{section}}).Collect()
 		if err != nil {
 			return err
 		}
@@ -274,7 +369,6 @@ func (c *session) fetch(ctx context.Context, uids []imap.UID, most, total int64)
 		}
 		return nil
 	})
-	return mails, err
 }
 
 // wait waits for new mails: until the server reports them, if it can and watches the only
@@ -297,6 +391,10 @@ func (c *session) wait(ctx context.Context, watched bool) error {
 		idle, err = c.client.Idle()
 		return err
 	})
+	if _, refused := errors.AsType[*imap.Error](err); refused { // although it is offered
+		c.canIdle = false
+		return c.pause(ctx, pollTime)
+	}
 	if err != nil {
 		return err
 	}

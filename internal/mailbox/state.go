@@ -87,13 +87,21 @@ func deleteState(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-// claim takes leases of mailboxes that are due, at most most.
-func (s *Service) claim(ctx context.Context, most int) (claimed []lease, err error) {
-	now := s.db.Now().UnixMicro()
+// due returns the connections of at most most mailboxes that are due and have no reader.
+func (s *Service) due(ctx context.Context, now time.Time, most int) ([]string, error) {
 	due, err := db.All(ctx, s.db, scanText, `SELECT m.connection_id FROM mailboxes m JOIN connections c ON c.id = m.connection_id
-		WHERE m.lease_until <= $1 AND m.retry_at <= $1 AND c.enabled ORDER BY m.retry_at LIMIT $2`, now, most)
+		WHERE m.lease_until <= $1 AND m.retry_at <= $1 AND c.enabled ORDER BY m.retry_at LIMIT $2`, now.UnixMicro(), most)
 	if err != nil {
 		return nil, fmt.Errorf("find mailboxes: %w", err)
+	}
+	return due, nil
+}
+
+// claim takes leases of mailboxes that are due, at most most.
+func (s *Service) claim(ctx context.Context, most int) (claimed []lease, err error) {
+	due, err := s.due(ctx, s.db.Now(), most)
+	if err != nil {
+		return nil, err
 	}
 	for _, id := range due {
 		l := lease{connectionID: id}
@@ -277,24 +285,42 @@ func latestMails(ctx context.Context, q db.Querier, id string, validity uint32) 
 	return mails, err
 }
 
-// unmarkedMails returns the UIDs of collected mails to be marked or moved, a batch at a time.
-func unmarkedMails(ctx context.Context, q db.Querier, id string, validity uint32) ([]imap.UID, error) {
-	return db.All(ctx, q, func(row db.Row) (imap.UID, error) {
+// sharesValidity reports whether another folder of the mailbox has the same UIDVALIDITY.
+func (r *reader) sharesValidity(ctx context.Context, f *folder) (bool, error) {
+	var n int
+	err := r.db.QueryRow(ctx, "SELECT count(*) FROM mailbox_folders WHERE connection_id = $1 AND uid_validity = $2 AND folder <> $3",
+		r.connectionID, int64(f.validity), f.name).Scan(&n)
+	if err != nil {
+		return false, fmt.Errorf("compare folders: %w", err)
+	}
+	return n > 0, nil
+}
+
+// unmarkedMails returns collected mails to be marked or moved behind a UID, a batch at a time.
+func unmarkedMails(ctx context.Context, q db.Querier, id string, validity uint32, after imap.UID) ([]collectedMail, error) {
+	return db.All(ctx, q, func(row db.Row) (m collectedMail, err error) {
 		var uid int64
-		err := row.Scan(&uid)
-		return imap.UID(uid), err
-	}, "SELECT uid FROM mailbox_mails WHERE connection_id = $1 AND uid_validity = $2 AND unmarked ORDER BY uid LIMIT 200", id, int64(validity))
+		var sum []byte
+		err = row.Scan(&uid, &sum)
+		if err == nil && len(sum) != len(m.digest) {
+			err = fmt.Errorf("a digest has %d bytes", len(sum))
+		}
+		if err != nil {
+			return m, err
+		}
+		return collectedMail{imap.UID(uid), digest(sum)}, nil
+	}, "SELECT uid, digest FROM mailbox_mails WHERE connection_id = $1 AND uid_validity = $2 AND uid > $3 AND unmarked ORDER BY uid LIMIT 200", id, int64(validity), int64(after))
 }
 
 // recordMarked records that mails are marked or moved.
-func (r *reader) recordMarked(ctx context.Context, validity uint32, uids []imap.UID) error {
-	list := make([]int64, len(uids))
-	for i, uid := range uids {
-		list[i] = int64(uid)
-	}
+func (r *reader) recordMarked(ctx context.Context, mails []collectedMail) error {
 	return r.write(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, "UPDATE mailbox_mails SET unmarked = FALSE WHERE connection_id = $1 AND uid_validity = $2 AND uid = ANY($3)", r.connectionID, int64(validity), list)
-		return err
+		for _, m := range mails {
+			if err := tx.Queue(ctx, "UPDATE mailbox_mails SET unmarked = FALSE WHERE connection_id = $1 AND digest = $2", r.connectionID, m.digest[:]); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -362,9 +388,13 @@ func (r *reader) release(ctx context.Context, outcome error) error {
 	trouble, _ := errors.AsType[*Trouble](outcome)
 	wait := time.Duration(0)
 	switch {
+	case trouble != nil && trouble.Kind == TroubleConnect && r.healthy:
+		// Servers end connections, such as when a token expires. It is a failure if the next one fails.
+		r.log.InfoContext(ctx, "the connection to a mailbox has ended", "connection", r.connectionID, "error", trouble.Cause)
+		trouble, wait = nil, shortWaits[0]
 	case trouble != nil:
 		r.log.WarnContext(ctx, "a mailbox cannot be read", "connection", r.connectionID, "kind", string(trouble.Kind), "trouble", trouble.Text, "error", trouble.Cause)
-	case errors.Is(outcome, errChanged), errors.Is(outcome, errStopping), errors.Is(outcome, context.Canceled):
+	case errors.Is(outcome, errChanged), errors.Is(outcome, errStopping), errors.Is(outcome, errRelieved), errors.Is(outcome, context.Canceled):
 	default:
 		wait = shortWaits[0] // the database
 		r.log.WarnContext(ctx, "reading a mailbox ended", "connection", r.connectionID, "error", outcome)
@@ -445,6 +475,21 @@ func (s *Service) Status(ctx context.Context, q db.Querier, connectionID string)
 		return status, false, nil
 	}
 	return status, err == nil, err
+}
+
+// examine adds the state of a mailbox to the health of its connection.
+func (s *Service) examine(ctx context.Context, c *connection.Connection, h *connection.Health) (err error) {
+	if c.Channel != email.MailboxName {
+		return nil
+	}
+	if h.ConsentEndsAt, err = s.consentEnds(ctx, c); err != nil {
+		return err
+	}
+	status, ok, err := s.Status(ctx, s.db, c.ID)
+	if err == nil && ok && c.Enabled && status.Error != "" {
+		h.Error, h.ErrorAt, h.Unread = status.Error, status.FailingSince, true
+	}
+	return err
 }
 
 // CountStates counts the mailboxes of all organizations by state.

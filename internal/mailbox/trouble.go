@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -93,11 +94,12 @@ func tlsTrouble(s email.Server, err error) *Trouble {
 
 // loginTrouble describes a refused login, with what the provider requires.
 func loginTrouble(a *email.Account, err error) *Trouble {
+	err = redacted(a, err)
 	t := &Trouble{Kind: TroubleLogin, Cause: err}
 	said := ""
 	if status, ok := errors.AsType[*imap.Error](err); ok {
-		said = redact(a, printable(status.Text))
-		if status.Code == imap.ResponseCodeUnavailable {
+		said = printable(status.Text)
+		if busy(status) {
 			t.Kind = TroubleConnect
 		}
 	} else {
@@ -110,8 +112,21 @@ func loginTrouble(a *email.Account, err error) *Trouble {
 	if said != "" {
 		t.Text += ": " + said
 	}
-	t.Text += ". " + loginAdvice(a)
+	if t.Kind == TroubleLogin {
+		t.Text += ". " + loginAdvice(a)
+	}
 	return t
+}
+
+// busy reports whether a server refuses a command for a while: by the codes of RFC 5530, or by the
+// words of servers without them.
+func busy(status *imap.Error) bool {
+	switch status.Code {
+	case imap.ResponseCodeUnavailable, imap.ResponseCodeInUse, imap.ResponseCodeServerBug, imap.ResponseCodeLimit, imap.ResponseCodeOverQuota:
+		return true
+	}
+	text := strings.ToLower(status.Text)
+	return strings.Contains(text, "too many") || strings.Contains(text, "throttled") || strings.Contains(text, "temporar")
 }
 
 // loginAdvice says how the account's provider wants users to sign in.
@@ -140,15 +155,20 @@ func sessionTrouble(a *email.Account, what string, err error) error {
 	if _, ok := errors.AsType[*Trouble](err); ok {
 		return err
 	}
+	err = redacted(a, err)
 	t := &Trouble{Kind: TroubleConnect, Cause: err}
 	status, ok := errors.AsType[*imap.Error](err)
 	switch {
 	case ok && (status.Code == imap.ResponseCodeAuthenticationFailed || status.Code == imap.ResponseCodeAuthorizationFailed):
-		t.Kind, t.Text = TroubleLogin, fmt.Sprintf("the IMAP server %s refuses to %s: %s. %s", a.IMAP.Host, what, redact(a, printable(status.Text)), loginAdvice(a))
+		t.Kind, t.Text = TroubleLogin, fmt.Sprintf("the IMAP server %s refuses to %s: %s. %s", a.IMAP.Host, what, printable(status.Text), loginAdvice(a))
+	case ok && strings.Contains(status.Text, "authenticated but not connected"): // Exchange
+		t.Kind, t.Text = TroubleLogin, fmt.Sprintf("the IMAP server %s accepts the login, and %s has no mailbox there that it can read. Have an administrator check the license and IMAP of the mailbox, and, if it is shared, that the user who signs in has full access", a.IMAP.Host, a.User)
 	case ok:
-		t.Kind, t.Text = TroubleServer, fmt.Sprintf("the IMAP server %s refuses to %s: %s", a.IMAP.Host, what, redact(a, printable(status.Text)))
+		t.Kind, t.Text = TroubleServer, fmt.Sprintf("the IMAP server %s refuses to %s: %s", a.IMAP.Host, what, printable(status.Text))
 	case errors.Is(err, errTooMuch):
 		t.Kind, t.Text = TroubleServer, fmt.Sprintf("the IMAP server %s sends more than was asked for, when asked to %s", a.IMAP.Host, what)
+	case errors.Is(err, errInvalid):
+		t.Kind, t.Text = TroubleServer, fmt.Sprintf("the IMAP server %s gives an invalid answer, when asked to %s", a.IMAP.Host, what)
 	case errors.Is(err, context.DeadlineExceeded):
 		t.Text = fmt.Sprintf("the IMAP server %s does not answer, when asked to %s", a.IMAP.Host, what)
 	default:
@@ -172,17 +192,38 @@ func printable(text string) string {
 	return text
 }
 
-// redact removes the password from a server's text.
+// redact removes the password, or the token in its place, from a server's text, which may quote a
+// command.
 func redact(a *email.Account, text string) string {
 	if a.Password == "" {
 		return text
 	}
 	encoded := base64.StdEncoding.EncodeToString
-	return strings.NewReplacer(
+	text = strings.NewReplacer(
 		encoded([]byte("\x00"+a.User+"\x00"+a.Password)), "[redacted]",
-		encoded([]byte(a.Password)), "[redacted]", a.Password, "[redacted]",
+		encoded([]byte(a.Password)), "[redacted]",
+		strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(a.Password), "[redacted]", // as a quoted string
+		a.Password, "[redacted]",
 	).Replace(text)
+	if a.Provider != "" {
+		text = token.ReplaceAllString(text, "[redacted]")
+	}
+	return text
 }
+
+// redacted returns an error of a server, which may quote a command, without credentials.
+func redacted(a *email.Account, err error) error {
+	if status, ok := errors.AsType[*imap.Error](err); ok {
+		return &imap.Error{Type: status.Type, Code: status.Code, Text: redact(a, status.Text)}
+	}
+	if clean := redact(a, err.Error()); clean != err.Error() {
+		return errors.New(clean)
+	}
+	return err
+}
+
+// token matches what may be an access token, or a part of one.
+var token = regexp.MustCompile(`[A-Za-z0-9+/=_.~-]{40,}`)
 
 // startTLSTrouble describes a failure until the end of STARTTLS.
 func startTLSTrouble(s email.Server, err error) *Trouble {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -288,7 +289,12 @@ func (c *session) startSPF() {
 	go func() {
 		defer cancel()
 		r := spfResult{"temperror", from.domain}
-		defer func() { done <- r }()
+		defer func() {
+			if v := recover(); v != nil { // a record of anybody's has led to it
+				c.Logger.Error("panic in the evaluation of SPF", "domain", r.domain, "panic", v, "stack", string(debug.Stack()))
+			}
+			done <- r
+		}()
 		local := from.local
 		if from.domain == "" { // RFC 7208, 2.4
 			local, r.domain = "postmaster", strings.TrimSuffix(helo, ".")

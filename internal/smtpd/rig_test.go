@@ -270,9 +270,13 @@ func received(t *testing.T, c smtpd.Copy) string {
 type resolver struct {
 	txt  map[string]string
 	slow bool // answers nothing until the context ends
+	odd  bool // panics
 }
 
 func (r *resolver) LookupTXT(ctx context.Context, name string) ([]string, error) {
+	if r.odd {
+		panic("an odd record")
+	}
 	if r.slow {
 		<-ctx.Done()
 		return nil, ctx.Err()

@@ -32,6 +32,8 @@ type session struct {
 	helo   string // empty: the client has not introduced itself
 	esmtp  bool
 	errors int
+	idle   int // commands without a mail, see [maxIdle]
+	begun  time.Time
 
 	transaction
 }
@@ -50,7 +52,7 @@ type transaction struct {
 func newSession(s *Service, conn net.Conn) *session {
 	w := &wire{Conn: conn}
 	w.idle.Store(int64(commandTime))
-	c := &session{Service: s, wire: w}
+	c := &session{Service: s, wire: w, begun: time.Now()}
 	c.client, c.address = network(conn)
 	c.use(w)
 	return c
@@ -103,13 +105,20 @@ func (c *session) turn() error {
 		c.reply(421, "4.3.2", c.Hostname+" stopping, try again later")
 		return errEnd
 	}
+	if !c.open && time.Since(c.begun) > sessionTime {
+		c.refused("session_time")
+		c.reply(421, "4.4.2", c.Hostname+" the connection is too old, connect again")
+		return errEnd
+	}
 	// Replies to pipelined commands travel together.
 	if waiting, _ := c.in.Peek(c.in.Buffered()); !bytes.Contains(waiting, []byte("\n")) {
 		if err := c.out.Flush(); err != nil {
 			return err
 		}
 	}
+	c.wire.until.Store(time.Now().Add(commandTime).UnixNano())
 	line, err := readLine(c.in, maxLine)
+	c.wire.until.Store(0)
 	switch {
 	case errors.Is(err, errBareLF):
 		c.refused("bare_lf")
@@ -137,7 +146,15 @@ func (c *session) command(line string) error {
 	if !printable(line) {
 		return c.fail(501, "5.5.2", "the command has characters that are not allowed")
 	}
-	switch strings.ToUpper(verb) {
+	verb = strings.ToUpper(verb)
+	if verb != "MAIL" && verb != "RCPT" && verb != "DATA" && verb != "QUIT" {
+		if c.idle++; c.idle > maxIdle {
+			c.refused("idle")
+			c.reply(421, "4.7.0", c.Hostname+" too many commands without a mail")
+			return errEnd
+		}
+	}
+	switch verb {
 	case "EHLO":
 		return c.greet(arg, true)
 	case "HELO":
@@ -368,11 +385,16 @@ func (c *session) data(arg string) error {
 	if broken, ok := errors.AsType[*brokenOff](err); ok {
 		// What follows is content, so there are no further commands.
 		c.refused("broken_off")
-		if errors.Is(broken.err, os.ErrDeadlineExceeded) {
+		switch {
+		case errors.Is(broken.err, os.ErrDeadlineExceeded):
 			c.reply(421, "4.4.2", c.Hostname+" timeout")
-			return errEnd
+		case errors.Is(broken.err, errEndless): // without a reply the client would repeat it for days
+			o := c.failure(errSize)
+			c.reply(o.code, o.status, o.text)
+		default:
+			return io.EOF
 		}
-		return io.EOF
+		return errEnd
 	}
 	var o outcome
 	if err == nil {
@@ -380,6 +402,8 @@ func (c *session) data(arg string) error {
 	}
 	if err != nil {
 		o = c.failure(err)
+	} else {
+		c.idle = 0
 	}
 	c.reply(o.code, o.status, o.text)
 	err = c.out.Flush()

@@ -85,7 +85,8 @@ const (
 // A client is an IPv4 address or a /64 of IPv6. Timeouts are those of RFC 5321, 4.5.3.2, or shorter
 // where senders wait for the server and not the server for them.
 const (
-	commandTime = 5 * time.Minute
+	commandTime = 5 * time.Minute  // for a command, from the answer to the one before
+	sessionTime = time.Hour        // of a connection, to the end of its present mail
 	dataTime    = 3 * time.Minute  // between parts of a mail
 	mailTime    = 30 * time.Minute // of a mail in all
 	replyTime   = time.Minute      // for a client to read replies
@@ -95,8 +96,9 @@ const (
 	memoryWait  = 30 * time.Second
 	busyTime    = time.Second // to write the refusal of a connection
 	lingerTime  = time.Second
-	maxErrors   = 10 // of a connection
-	maxReceived = 50 // Received fields of a mail
+	maxErrors   = 10  // of a connection
+	maxIdle     = 100 // commands in a row without a mail, besides MAIL, RCPT and DATA
+	maxReceived = 50  // Received fields of a mail
 	maxLine     = 4 << 10
 	maxMemory   = 128 << 20 // of mails being stored, in bytes
 	maxEach     = 64 << 20  // of one client
@@ -177,10 +179,19 @@ func (s *Service) ServeConn(conn net.Conn) {
 
 // admit counts a connection, or returns the reason of its refusal.
 func (s *Service) admit(c *session) (refusal string) {
-	refusals := time.Duration(0)
-	if s.Refusals != nil {
-		refusals = s.Refusals.Wait(s.ctx, c.client)
+	if refusal := s.count(c); refusal != "" {
+		return refusal
 	}
+	if s.Refusals != nil && s.Refusals.Wait(s.ctx, c.client) > 0 {
+		s.leave(c)
+		s.refused("refusals_of_client")
+		return "too many unknown recipients from your network, try again later"
+	}
+	return ""
+}
+
+// count counts a connection, unless there are too many.
+func (s *Service) count(c *session) (refusal string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -192,9 +203,6 @@ func (s *Service) admit(c *session) (refusal string) {
 	case s.clients[c.client] >= s.MaxPerClient:
 		s.refused("connections_of_client")
 		return "too many connections from your network, try again later"
-	case refusals > 0:
-		s.refused("refusals_of_client")
-		return "too many unknown recipients from your network, try again later"
 	}
 	s.sessions[c] = struct{}{}
 	s.clients[c.client]++

@@ -384,8 +384,9 @@ func TestLimits(t *testing.T) {
 		c.do("RCPT TO:<"+ours+">", 250)
 		c.do("DATA", 354)
 		go c.write(strings.Repeat("z", 900_000)) // without an end
+		c.want(552)
 		if code, text := c.reply(); code != 0 {
-			t.Errorf("an endless mail is answered %q", text)
+			t.Errorf("after an endless mail the session goes on with %q", text)
 		}
 		if files, err := os.ReadDir(r.config.SpoolDir); err != nil || len(files) > 0 {
 			t.Errorf("%d files stay behind (%v)", len(files), err)
@@ -432,6 +433,19 @@ func TestLimits(t *testing.T) {
 			t.Errorf("the session goes on with %d", code)
 		}
 		r.dial().want(220)
+	})
+	t.Run("idle commands", func(t *testing.T) {
+		r := start(t)
+		r.own("acme", ours, nil)
+		c := r.greeted()
+		for range 99 {
+			c.do("NOOP", 250)
+		}
+		c.send("ana@client.example", ours, letter(1), 250)
+		for range 100 {
+			c.do("RSET", 250)
+		}
+		c.do("RSET", 421)
 	})
 	t.Run("loop", func(t *testing.T) {
 		r := start(t)
@@ -505,6 +519,12 @@ func TestSPF(t *testing.T) {
 			t.Errorf("%+v: got %q of %q", tt, h.Get(email.DirectSPFHeader), h.Get(email.DirectSPFDomainHeader))
 		}
 	}
+	names.odd = true
+	r.greeted().send("a@good.example", ours, letter(100), 250)
+	all := r.journal.copies()
+	if got := all[len(all)-1].Request.Header.Get(email.DirectSPFHeader); got != "temperror" || !strings.Contains(r.log.String(), "panic in the evaluation of SPF") {
+		t.Errorf("after a panic the result is %q, the log %s", got, r.log.String())
+	}
 }
 
 // TestForgedResults: a mail's own Authentication-Results never prove it.
@@ -557,6 +577,34 @@ func TestSlow(t *testing.T) {
 		if waited := time.Since(begin); waited != 5*time.Minute {
 			t.Errorf("a silent client ends after %s", waited)
 		}
+	})
+	inBubble("slow command", func(t *testing.T, r *rig) {
+		c, begin := r.greeted(), time.Now()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for range 10 {
+				time.Sleep(time.Minute)
+				if _, err := c.conn.Write([]byte("N")); err != nil {
+					return
+				}
+			}
+		}()
+		c.want(421)
+		if waited := time.Since(begin); waited != 5*time.Minute {
+			t.Errorf("a slow command ends after %s", waited)
+		}
+		c.conn.Close()
+		<-done
+	})
+	inBubble("old session", func(t *testing.T, r *rig) {
+		c := r.greeted()
+		for range 16 {
+			c.do("NOOP", 250)
+			time.Sleep(4 * time.Minute)
+		}
+		c.do("NOOP", 250)
+		c.want(421)
 	})
 	inBubble("slow mail", func(t *testing.T, r *rig) {
 		c := r.greeted()

@@ -25,6 +25,8 @@ type brokenOff struct{ err error }
 
 func (e *brokenOff) Error() string { return "the mail breaks off: " + e.err.Error() }
 
+var errEndless = errors.New("it does not end")
+
 var errSize = &refusal{552, "5.3.4", "the mail is too large", "size"}
 
 // fill reads a mail to its end, also after an error of its content or of this server. An error is a
@@ -36,7 +38,7 @@ func (sp *spool) fill(r io.Reader) (err error) {
 		sp.size += int64(n)
 		switch {
 		case sp.size > 2*sp.s.MaxSize:
-			return &brokenOff{errors.New("it does not end")}
+			return &brokenOff{errEndless}
 		case err != nil:
 		case sp.size > sp.s.MaxSize:
 			err = errSize

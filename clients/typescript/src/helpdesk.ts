@@ -470,6 +470,11 @@ export interface ChannelDnsRecord {
 /** Whether a channel works, by what it did. Times are exact to some seconds. */
 export interface ChannelHealth {
   channel_id: string;
+  /**
+   * When the consent for a mailbox at Google or Microsoft ends, if the provider says so. Sign in
+   * there again before, on the page of the channel.
+   */
+  consent_ends_at: string | null;
   /** The last error is newer than the last success. */
   failing: boolean;
   /** Of a reply that failed, or of a request that could not be processed. */

@@ -340,3 +340,15 @@ func (a *Account) ServerURL(raw string) string {
 	}
 	return u.String()
 }
+
+// MovesPassword reports whether a change of credentials has the same password sent to other servers
+// than before.
+func MovesPassword(before, after map[string]string) bool {
+	if password := before[CredentialPassword]; password == "" || password != after[CredentialPassword] {
+		return false
+	}
+	was, _ := parseAccount("", nil, before)
+	is, _ := parseAccount("", nil, after)
+	known := []Server{was.IMAP, was.SMTP, {}}
+	return !slices.Contains(known, is.IMAP) || !slices.Contains(known, is.SMTP)
+}

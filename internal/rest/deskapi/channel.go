@@ -210,6 +210,7 @@ var healthRecord = &schema.Record{Name: "channel.health", Doc: "Whether a channe
 	{Name: "last_error_at", Type: schema.Timestamp(), Nullable: true},
 	{Name: "failing", Type: schema.Bool(), Doc: "The last error is newer than the last success."},
 	{Name: "secret_ends_at", Type: schema.Timestamp(), Nullable: true, Doc: "When the next replaced secret ends. Until then the provider must use the new one."},
+	{Name: "consent_ends_at", Type: schema.Timestamp(), Nullable: true, Doc: "When the consent for a mailbox at Google or Microsoft ends, if the provider says so. Sign in there again before, on the page of the channel."},
 }}
 
 type channelHealth struct {
@@ -221,6 +222,8 @@ type channelHealth struct {
 	ErrorAt    rfc3339.Time `json:"last_error_at"`
 	Failing    bool         `json:"failing"`
 	SecretEnds rfc3339.Time `json:"secret_ends_at"`
+	// ConsentEnds is unknown for most providers.
+	ConsentEnds rfc3339.Time `json:"consent_ends_at"`
 }
 
 func (a *API) getChannelHealth(ctx context.Context, r *rest.Request) (rest.Response, error) {
@@ -233,7 +236,7 @@ func (a *API) getChannelHealth(ctx context.Context, r *rest.Request) (rest.Respo
 		return rest.Response{}, err
 	}
 	return rest.OK(channelHealth{
-		"channel.health", c.ID, rfc3339.Time(h.ReceivedAt), rfc3339.Time(h.SentAt), orNull(h.Error), rfc3339.Time(h.ErrorAt), h.Failing(), rfc3339.Time(h.SecretEndsAt),
+		"channel.health", c.ID, rfc3339.Time(h.ReceivedAt), rfc3339.Time(h.SentAt), orNull(h.Error), rfc3339.Time(h.ErrorAt), h.Failing(), rfc3339.Time(h.SecretEndsAt), rfc3339.Time(h.ConsentEndsAt),
 	}), nil
 }
 

@@ -454,6 +454,11 @@ func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
 			}
 		}
 		maps.Copy(credentials, typedValues(values, "credentials.", g.Credentials))
+		if c.Channel == email.MailboxName && email.MovesPassword(now.CredentialValues(), credentials) && values.Get("credentials."+email.CredentialPassword) == "" {
+			var v problem.Validation
+			v.Add("credentials."+email.CredentialPassword, "is required: it would be sent to another server than before")
+			return v.Err()
+		}
 		_, err = p.Connections.UpdateTx(r.Context(), tx, r.OrganizationID, c.ID, connection.Change{Name: &name, Settings: settings, Credentials: credentials})
 		return err
 	})

@@ -71,4 +71,19 @@ func TestMailboxPage(t *testing.T) {
 		t.Error("nothing is said of the days")
 	}
 	h.admin.WantRefused(h.admin.Get(path+"/consent"), http.StatusUnprocessableEntity)
+
+	// Another server gets no password that was not entered for it.
+	for name, server := range map[string]string{"imap_url": "imaps://mail.evil.example", "smtp_url": "smtps://mail.evil.example"} {
+		d = h.admin.WantRefused(h.admin.Post(path, values("credentials."+name, server)), http.StatusUnprocessableEntity)
+		if len(d.DescribedBy("credentials.password")) == 0 {
+			t.Errorf("%s: nothing is said of the password", name)
+		}
+	}
+	form := values("credentials.smtp_url", "smtps://mail.acme.example")
+	form.Set("credentials.password", "hush hush")
+	if _, notice := h.admin.Follow(h.admin.Post(path, form)); notice != "Saved." {
+		t.Errorf("with the password: got notice %q", notice)
+	}
 }
+
+func values(name, value string) url.Values { return url.Values{name: {value}} }

@@ -89,13 +89,13 @@ func (p *pages) testResults(ctx context.Context, c *connection.Connection) []res
 
 // healthView is the health of a connection on its page.
 type healthView struct {
-	Received, Sent, ErrorAt, SecretEnds web.Time
-	Error                               string
-	Failing                             bool
+	Received, Sent, ErrorAt, SecretEnds, ConsentEnds web.Time
+	Error                                            string
+	Failing                                          bool
 }
 
-// secretNotice is how long ahead the end of a secret is shown.
-const secretNotice = 30 * 24 * time.Hour
+// endNotice is how long ahead the end of a secret or of a consent is shown.
+const endNotice = 30 * 24 * time.Hour
 
 func (p *pages) newHealth(r *web.Request, c *connection.Connection) (healthView, error) {
 	h, err := p.Inbound.Health(r.Context(), c)
@@ -103,8 +103,11 @@ func (p *pages) newHealth(r *web.Request, c *connection.Connection) (healthView,
 		return healthView{}, err
 	}
 	v := healthView{Received: r.Time(h.ReceivedAt), Sent: r.Time(h.SentAt), Error: h.Error, ErrorAt: r.Time(h.ErrorAt), Failing: h.Failing()}
-	if !h.SecretEndsAt.IsZero() && h.SecretEndsAt.Sub(r.Now) < secretNotice {
+	if !h.SecretEndsAt.IsZero() && h.SecretEndsAt.Sub(r.Now) < endNotice {
 		v.SecretEnds = r.Time(h.SecretEndsAt)
+	}
+	if !h.ConsentEndsAt.IsZero() && h.ConsentEndsAt.Sub(r.Now) < endNotice {
+		v.ConsentEnds = r.Time(h.ConsentEndsAt)
 	}
 	return v, nil
 }

@@ -14,6 +14,11 @@ final class ChannelHealth extends Record
 {
     private function __construct(
         public readonly string $channelId,
+        /**
+         * When the consent for a mailbox at Google or Microsoft ends, if the provider says so. Sign in
+         * there again before, on the page of the channel.
+         */
+        public readonly ?\DateTimeImmutable $consentEndsAt,
         /** The last error is newer than the last success. */
         public readonly bool $failing,
         /** Of a reply that failed, or of a request that could not be processed. */
@@ -35,6 +40,7 @@ final class ChannelHealth extends Record
         $read = new Reader($json, 'channel health');
         return new self(
             channelId: $read->string('channel_id'),
+            consentEndsAt: $read->timeOrNull('consent_ends_at'),
             failing: $read->bool('failing'),
             lastError: $read->stringOrNull('last_error'),
             lastErrorAt: $read->timeOrNull('last_error_at'),

@@ -607,6 +607,10 @@ class ChannelHealth(Record):
     """Whether a channel works, by what it did. Times are exact to some seconds."""
 
     channel_id: str
+    consent_ends_at: datetime | None
+    """When the consent for a mailbox at Google or Microsoft ends, if the provider says so. Sign
+    in there again before, on the page of the channel.
+    """
     failing: bool
     """The last error is newer than the last success."""
     last_error: str | None

@@ -248,6 +248,9 @@ module Kickstand
   class ChannelHealth < Record
     # @return [String]
     member :channel_id
+    # @return [Time, nil] When the consent for a mailbox at Google or Microsoft ends, if the provider says so. Sign in
+    #   there again before, on the page of the channel.
+    member :consent_ends_at, Type::TIME
     # @return [Boolean] The last error is newer than the last success.
     member :failing
     # @return [String, nil] Of a reply that failed, or of a request that could not be processed.
