@@ -6,6 +6,7 @@
 package channels
 
 import (
+	"context"
 	"embed"
 	"maps"
 	"net/http"
@@ -40,6 +41,10 @@ type Config struct {
 	// nothing. nil: this server sends none.
 	SendTrouble func(c *connection.Connection) string
 	MailHost    string // that receives mail by SMTP; empty: none
+	// TestMail has a mail to a connection's address received by SMTP, without storing it.
+	TestMail func(ctx context.Context, c *connection.Connection) error
+	// MailRecords reports whether the MX records of a connection's domain name MailHost, and what they are.
+	MailRecords func(ctx context.Context, c *connection.Connection) (found string, ok bool)
 }
 
 type pages struct {

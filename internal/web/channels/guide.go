@@ -208,9 +208,9 @@ var guides = []guide{{
 	Name: "payments-connect", Title: "Connected account", Icon: "channel-payments", Provider: "Stripe Connect", Doc: "payments-connect.md",
 	Text: "Shows payments beside the tickets of your customers. Creates no tickets.",
 	Steps: []string{"At https://dashboard.stripe.com/webhooks, in the platform's account, add an endpoint with the URL {endpoint} for events on connected accounts.",
-		"Its signing secret is configured for the deployment, or entered here."}, Made: true,
+		"Its signing secret is configured for the deployment, or entered here."},
 	Address:  input{Label: "Account", Placeholder: "acct_1032D82eZvKYlo2C"},
-	Secret:   input{Label: "Signing secret", Placeholder: "whsec_…", Help: "Empty: the deployment's secret."},
+	Secret:   input{Label: "Signing secret", Placeholder: "whsec_…", Help: "Of the endpoint, from the provider. Empty: the deployment's secret."},
 	Settings: []input{{Name: "test_events", Label: "Test mode", Choices: []string{"", "true"}, Help: "true: accept test mode events."}},
 }}
 
