@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/channel/api"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
@@ -119,6 +120,8 @@ func (p *pages) testCredentials(ctx context.Context, c *connection.Connection) r
 	switch err := p.Outbound.TestCredentials(ctx, c); {
 	case err == nil:
 		return passed(label, "The provider accepts them.")
+	case errors.Is(err, outbound.ErrNoCredentials) && c.Channel == api.Name:
+		return untested(label, "There is no URL for replies: your users’ browsers and devices fetch them.")
 	case errors.Is(err, outbound.ErrNoCredentials):
 		return untested(label, "The channel has no credentials of its own.")
 	default:
