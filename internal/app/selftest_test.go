@@ -214,7 +214,7 @@ func TestChannelTests(t *testing.T) {
 		{channel: "email-form", address: "form@example.com", credentials: smtp, spoilt: wrongSMTP, red: login},
 		{channel: "email-json", address: "json@example.com", credentials: smtp, spoilt: wrongSMTP, red: login},
 		{channel: "email-parse", address: "parse@example.com", secret: parseKey, credentials: smtp, spoilt: wrongSMTP, red: login,
-			green: map[string]string{"Receiving": "Works: A sample request, signed with a key made for this test", "Credentials": "Works"}},
+			green: map[string]string{"Receiving": "Works: A sample request, signed with a key made for tests", "Credentials": "Works"}},
 		{channel: "email-delivery", address: "delivery@example.com", secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", credentials: map[string]string{"delivery_api_key": "re_1"}},
 		{channel: "email-smtp", address: "direct@example.com", credentials: smtp, spoilt: wrongSMTP,
 			green: map[string]string{"Receiving": "Works: A test mail", "MX record": "Works", "Credentials": "Works"},

@@ -24,7 +24,7 @@ type Sampler interface {
 
 // TestKeySampler is implemented by channels whose provider signs with a private key of its own.
 type TestKeySampler interface {
-	// SampleByTestKey is [Sampler.Sample] with a signature by a key made for this sample. The returned
+	// SampleByTestKey is [Sampler.Sample] with a signature by a key made for tests. The returned
 	// adapter trusts this key alone, and is the receiver otherwise; it must get no other request. An
 	// error is the reason why the secret can verify no request of the provider, as a sentence without
 	// its full stop.

@@ -17,7 +17,7 @@ type SampleKey int
 const (
 	// SampleSecret is a secret of the connection or of the deployment.
 	SampleSecret SampleKey = iota
-	// SampleTestKey is a key made for the test, because only the provider has its own.
+	// SampleTestKey is a key made for tests, because only the provider has its own.
 	SampleTestKey
 )
 

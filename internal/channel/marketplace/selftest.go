@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,6 +19,15 @@ var (
 	_ channel.TestKeySampler = (*Adapter)(nil)
 	_ channel.KeySource      = (*Adapter)(nil)
 )
+
+// trialKey returns the key of this process's samples, which takes some time to generate.
+var trialKey = sync.OnceValues(func() (*TestKey, error) {
+	text, err := NewTestKey()
+	if err != nil {
+		return nil, err
+	}
+	return ParseTestKey(text)
+})
 
 // trialStore has the certificate of a test key only.
 type trialStore struct{ key *TestKey }
@@ -38,11 +48,7 @@ func (trialStore) Check(context.Context, string) error { return nil }
 
 // SampleByTestKey implements [channel.TestKeySampler]: the cancellation of an order.
 func (*Adapter) SampleByTestKey(s channel.Sample) (*channel.Request, channel.Adapter, error) {
-	text, err := NewTestKey()
-	if err != nil {
-		return nil, nil, err
-	}
-	key, err := ParseTestKey(text)
+	key, err := trialKey()
 	if err != nil {
 		return nil, nil, err
 	}

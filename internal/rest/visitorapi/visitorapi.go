@@ -72,7 +72,7 @@ type Handler struct {
 const (
 	maxReceiving = 96 << 20 // bytes
 	maxPerClient = 32 << 20
-	slowest      = 32 << 10 // bytes per second
+	slowest      = 64 << 10 // bytes per second: the largest form must end before the server's write timeout
 	maxStoring   = 8        // forms
 	maxPerTurn   = 4        // of a channel
 	maxWaiting   = 500      // of all channels

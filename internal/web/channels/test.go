@@ -106,7 +106,7 @@ func (p *pages) testEndpoint(ctx context.Context, c *connection.Connection) resu
 		return failed(receiving, err)
 	}
 	if key == inbound.SampleTestKey {
-		return passed(receiving, "A sample request, signed with a key made for this test, was verified and read. It was not stored. "+
+		return passed(receiving, "A sample request, signed with a key made for tests, was verified and read. It was not stored. "+
 			"Only the provider can sign with its own key: that it does shows with its first request, below.")
 	}
 	return passed(receiving, "A sample request, signed with the channel’s secret, was verified and read. It was not stored.")
