@@ -31,6 +31,8 @@ func TestOwnership(t *testing.T) {
 	v.waitText("Pending: proof required")
 	v.click(`a[href="/settings/channels/` + c.ID + `"]`)
 	v.waitText("Ownership", "By mail", "By DNS", "_kickstand-challenge.acme-wheels.example")
+	v.press("Test channel")
+	v.waitText("Receiving", "Credentials")
 	check()
 	v.press("Send challenge")
 	v.waitText("5 attempts left")

@@ -13,6 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/rest/visitorapi"
+
+	"github.com/chromedp/cdproto/network"
 )
 
 // maxExample is the documented length of the example, in lines.
@@ -75,15 +77,44 @@ func TestContactForm(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Channel != "api" || list[0].Customer.Name != "Ana Client" {
 		t.Fatalf("tickets %+v, %v, want one of Ana Client", list, err)
 	}
-	says, err := p.Desk.Compose(t.Context(), o.ID, desk.Draft{Text: "Please try it again."})
-	if err != nil {
-		t.Fatal(err)
+	reply := func(text string) {
+		t.Helper()
+		says, err := p.Desk.Compose(t.Context(), o.ID, desk.Draft{Text: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.DB.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := p.Desk.ReplyTx(t.Context(), tx, o.ID, list[0].ID, desk.Reply{By: desk.Actor{ID: robin.ID, Name: robin.Name}, Content: says})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := p.DB.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := p.Desk.ReplyTx(t.Context(), tx, o.ID, list[0].ID, desk.Reply{By: desk.Actor{ID: robin.ID, Name: robin.Name}, Content: says})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	reply("Please try it again.")
 	v.waitText("Robin Berg: Please try it again.") // without a reload
+
+	// The page opens another stream once its token has ended.
+	v.allow("/events?token=")
+	enable := func(on bool) {
+		t.Helper()
+		if err := p.Connections.SetEnabled(t.Context(), o.ID, c.ID, on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enable(false)
+	p.until("another token", func() bool {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		tokens := make(map[string]bool)
+		for _, r := range v.requests {
+			if r.kind == network.ResourceTypeEventSource {
+				tokens[r.url] = true
+			}
+		}
+		return len(tokens) > 1
+	})
+	enable(true)
+	v.waitLive()
+	reply("Is it open now?")
+	v.waitText("Robin Berg: Is it open now?")
 }

@@ -63,7 +63,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	data := demoData{folder: folder, secrets: make(map[string]string), listenSecret: rand.Text(), password: strings.ToLower(rand.Text()[:12])}
+	data := demoData{folder: folder, secrets: make(map[string]string), app: new(demoAppChannel), listenSecret: rand.Text(), password: strings.ToLower(rand.Text()[:12])}
 	file, err := e.useDemo(data)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -74,10 +74,12 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 	}
 	e.SMSAPIURL, e.VoiceAPIURL, e.ChatAPIURL = providers.url, providers.url, providers.url
 	e.BusinessMessagingAPIURL, e.SocialMessengerAPIURL = providers.url, providers.url
+	data.providers = providers.url
 	set, err := e.settings()
 	if err != nil {
 		return err
 	}
+	set.Certificates = providers
 	ln, err := e.listen()
 	if err != nil {
 		return err
@@ -89,11 +91,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 	return e.serve(ctx, set, ln, func(a *app.App) error {
 		data.here = ln.Addr().String()
 		file["listen"], file["base-url"] = data.here, a.BaseURL
-		text, err := toml.Marshal(file)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(folder, "kickstand.toml"), text, 0o600); err != nil {
+		if err := writeDemoFile(folder, file); err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
 		providers.report = func(ctx context.Context, channel string, t *triggerCmd, event string) error {
@@ -103,11 +101,28 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
+		file["trigger-api-channel"], file["trigger-api-secret"] = data.app.id, data.app.secret
+		if err := writeDemoFile(folder, file); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
 		if !d.Still {
 			go company.live(ctx, a, data, shown.Organization, e.logger())
 		}
 		return e.print(shown, shown.print)
 	})
+}
+
+// writeDemoFile replaces the demo's configuration file. Readers see the previous or the new one.
+func writeDemoFile(folder string, file map[string]any) error {
+	text, err := toml.Marshal(file)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(folder, "kickstand.toml")
+	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
 }
 
 // useDemo changes the settings to those of the demo, and returns its configuration file without
@@ -116,6 +131,9 @@ func (e *env) useDemo(data demoData) (file map[string]any, err error) {
 	file = map[string]any{"data": data.folder, "listen-secret": data.listenSecret, "allow-private-receivers": true}
 	e.Data, e.DatabaseURL, e.BlobURL, e.SMTPURL, e.EmailDeliveryAPIKey, e.SecretKey = data.folder, "", "", "", "", ""
 	for _, c := range triggers() {
+		if c.secret == "" {
+			continue
+		}
 		secret := rand.Text()
 		if c.newSecret != nil {
 			if secret, err = c.newSecret(); err != nil {
@@ -239,7 +257,7 @@ func runningDemo(ctx context.Context, folder string) (at string, runs bool) {
 	return file.BaseURL, sendExpectingOK(req) == nil
 }
 
-// demoConnections has a connection for every channel that can be connected.
+// demoConnections has a connection for every channel with a trigger and an endpoint of its own.
 var demoConnections = []connection.New{
 	{Channel: "sms", Address: demoNumber, Name: "Demo number"},
 	{Channel: "voice", Address: demoTelephone, Name: "Demo telephone"},
@@ -250,6 +268,7 @@ var demoConnections = []connection.New{
 	{Channel: "business-messaging", Address: demoNumberID, Name: "Business messaging"},
 	{Channel: "social-messenger", Address: demoPageID, Name: "Social messenger"},
 	{Channel: "chat", Address: demoWorkspace, Name: "Team chat"},
+	{Channel: "api", Address: demoApp, Name: "App"},
 	{Channel: "storefront", Address: demoShop, Name: "Shop"},
 	{Channel: "marketplace", Address: demoTopic, Name: "Marketplace"},
 	{Channel: "payments-connect", Address: demoAccount, Name: "Connected account"},
@@ -281,6 +300,7 @@ func demoMessages() []demoMessage {
 		{channel: "business-messaging", text: "The bike at the river stays locked after I paid."},
 		{channel: "social-messenger", text: "Are you open on Sunday?"},
 		{channel: "chat", text: "Two scooters in front of our office need new batteries."},
+		{channel: "api", event: "file", text: "The app says that my phone is not supported. The log is attached."},
 		{channel: "voice", event: "sms", from: "+17025550111", text: "Call me back about the bike with the flat tyre, please."},
 		{channel: "storefront"},
 		{channel: "marketplace"},
@@ -288,13 +308,18 @@ func demoMessages() []demoMessage {
 	}
 }
 
+// demoAppChannel is the demo's channel of the kind api, once it is connected.
+type demoAppChannel struct{ id, secret string }
+
 // demoData has the values for the demo's organization.
 type demoData struct {
 	folder       string
 	here         string            // host:port of the server
-	secrets      map[string]string // of the channels
-	listenSecret string            // of the webhook
-	password     string            // of the admin
+	secrets      map[string]string // of the channels, except api
+	app          *demoAppChannel
+	providers    string // URL of the stand-in of the providers
+	listenSecret string // of the webhook
+	password     string // of the admin
 }
 
 // fillDemo creates the organization with its fleets, members, channels and tickets. The newest

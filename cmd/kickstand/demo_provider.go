@@ -63,6 +63,11 @@ func (p *demoProviders) serve(ctx context.Context) error {
 	mux.HandleFunc("GET /api/conversations.replies", p.listChat)
 	mux.HandleFunc("GET /api/users.info", p.chatUser)
 	mux.HandleFunc("POST /{version}/{from}/messages", p.sendMeta)
+	mux.HandleFunc("POST /app", p.sendApp)
+	mux.HandleFunc("GET /2010-04-01/Accounts/{account}", p.smsAccount)
+	mux.HandleFunc("GET /api/v2/company", p.voiceCompany)
+	mux.HandleFunc("GET /api/auth.test", p.chatIdentity)
+	mux.HandleFunc("GET /{version}/{id}", p.metaObject)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	go server.Serve(ln) // ends with an error when it is closed
 	context.AfterFunc(ctx, func() { server.Close() })
@@ -243,4 +248,55 @@ func (p *demoProviders) sendMeta(w http.ResponseWriter, r *http.Request) {
 		"messaging_product": "whatsapp", "contacts": []any{map[string]any{"input": call.To, "wa_id": call.To}}, "messages": []any{map[string]any{"id": m.ID}},
 	})
 	p.receipt(r.Context(), m, triggerCmd{From: m.To, To: r.PathValue("from"), Text: m.ID}, "sent", "delivered", "read")
+}
+
+// sendApp takes events of the app's channel.
+func (p *demoProviders) sendApp(w http.ResponseWriter, r *http.Request) {
+	var call struct {
+		Type         string `json:"type"`
+		User         string `json:"user_id"`
+		Conversation string `json:"conversation"`
+		Message      struct {
+			ID   string `json:"id"`
+			Text string `json:"text"`
+		} `json:"message"`
+	}
+	if !decode(w, r, &call) {
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+	if call.Type != "message.created" {
+		return
+	}
+	m := demoSent{ID: call.Message.ID, Channel: "api", To: call.User, Text: call.Message.Text, Thread: call.Conversation}
+	p.accept(m)
+	p.receipt(r.Context(), m, triggerCmd{Text: m.ID}, "delivered", "read")
+}
+
+// The test calls of the channels.
+
+func (p *demoProviders) smsAccount(w http.ResponseWriter, r *http.Request) {
+	respondJSON(w, http.StatusOK, map[string]any{"sid": strings.TrimSuffix(r.PathValue("account"), ".json"), "status": "active"})
+}
+
+func (p *demoProviders) voiceCompany(w http.ResponseWriter, _ *http.Request) {
+	respondJSON(w, http.StatusOK, map[string]any{"id": 1, "name": demoOrg})
+}
+
+func (p *demoProviders) chatIdentity(w http.ResponseWriter, _ *http.Request) {
+	respondJSON(w, http.StatusOK, map[string]any{"ok": true, "team_id": demoWorkspace, "bot_id": "B0KICKSTAND"})
+}
+
+func (p *demoProviders) metaObject(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("id") == "me" {
+		respondJSON(w, http.StatusOK, map[string]any{"id": demoPageID, "category": "Rental"})
+		return
+	}
+	respondJSON(w, http.StatusOK, map[string]any{"id": r.PathValue("id"), "display_phone_number": demoNumber})
+}
+
+// RoundTrip answers for the servers of the notification service of the marketplace, so that nothing
+// leaves this machine.
+func (p *demoProviders) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusForbidden, Status: "403 Forbidden", Body: http.NoBody}, nil
 }

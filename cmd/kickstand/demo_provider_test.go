@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func TestDemoSends(t *testing.T) {
 		return answer.Data
 	}
 	for channel, want := range map[string]string{
-		"sms": "delivered", "voice": "delivered", "chat": "sent", "business_messaging": "read", "social_messenger": "read", "email": "sent",
+		"sms": "delivered", "voice": "delivered", "chat": "sent", "business_messaging": "read", "social_messenger": "read", "email": "sent", "api": "read",
 	} {
 		t.Run(channel, func(t *testing.T) {
 			var tickets []struct {
@@ -93,6 +94,7 @@ func TestDemoSends(t *testing.T) {
 			}
 		})
 	}
+	t.Run("test buttons", func(t *testing.T) { testDemoChannels(t, demo) })
 	resp, err := http.Get(demo.URL + "/dev/mailbox")
 	if err != nil {
 		t.Fatal(err)
@@ -100,5 +102,39 @@ func TestDemoSends(t *testing.T) {
 	defer resp.Body.Close()
 	if page, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(page), "Re: ") {
 		t.Errorf("the mailbox shows no reply (%v)", err)
+	}
+}
+
+// testDemoChannels presses the test button of each channel as the admin: nothing fails against the
+// stand-ins, and each channel receives.
+func testDemoChannels(t *testing.T, demo *demoServer) {
+	client := browser(t)
+	page := func(method, path string, form url.Values) string {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, demo.URL+path, strings.NewReader(form.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		status, body := send(t, client, req)
+		if status != http.StatusOK && (path != "/sign-in" || status != http.StatusSeeOther) {
+			t.Fatalf("%s %s: %d %s", method, path, status, body)
+		}
+		return body
+	}
+	page("POST", "/sign-in", url.Values{"email": {demo.Email}, "password": {demo.Password}})
+	ids := map[string]bool{}
+	for _, m := range regexp.MustCompile(`/settings/channels/([0-9a-f-]{36})"`).FindAllStringSubmatch(page("GET", "/settings/channels", nil), -1) {
+		ids[m[1]] = true
+	}
+	if len(ids) != len(demoConnections) {
+		t.Fatalf("%d channels, want %d", len(ids), len(demoConnections))
+	}
+	for id := range ids {
+		_, results, _ := strings.Cut(page("POST", "/settings/channels/"+id+"/test", nil), `id="results">`)
+		results, _, _ = strings.Cut(results, "</dl>")
+		if !strings.Contains(results, "Works") || strings.Contains(results, "Fails") {
+			t.Errorf("a channel's test: %s", results)
+		}
 	}
 }

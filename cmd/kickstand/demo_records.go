@@ -157,9 +157,15 @@ func (c *demoCompany) connectDemo(ctx context.Context, a *app.App, f demoData, o
 		if n.Channel == "email-parse" {
 			n.Secrets = []string{f.secrets[n.Channel]} // a key cannot be invented
 		}
-		made, _, err := a.Connections.Connect(ctx, n)
+		if n.Channel == "api" {
+			n.Credentials = map[string]string{"webhook_url": f.providers + "/app"}
+		}
+		made, secrets, err := a.Connections.Connect(ctx, n)
 		if err != nil {
 			return fmt.Errorf("connect %s: %w", n.Channel, err)
+		}
+		if n.Channel == "api" {
+			*f.app = demoAppChannel{made.ID, secrets[0]}
 		}
 		if name := channels[n.Channel]; name != "" {
 			c.Connections = append(c.Connections, demo.Connection{Channel: name, ID: made.ID})
@@ -175,6 +181,7 @@ func (f demoData) post(ctx context.Context, base, channel, event string, t *trig
 	if err != nil {
 		return err
 	}
+	t.APIChannel, t.APISecret = f.app.id, f.app.secret
 	s := triggerRequest{ctx: ctx, base: base, secret: f.secrets[channel], event: firstNonEmpty(event, c.events[0]), file: mail}
 	req, err := c.request(t, s)
 	if err != nil {

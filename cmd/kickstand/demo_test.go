@@ -97,6 +97,8 @@ func TestDemoFleet(t *testing.T) {
 // demoServer is a demo under test with its output.
 type demoServer struct {
 	URL          string `json:"url"`
+	Email        string `json:"email"`
+	Password     string `json:"password"`
 	LiveKey      string `json:"live_key"` // of the helpdesk
 	FleetLiveKey string `json:"fleet_live_key"`
 	FleetTestKey string `json:"fleet_test_key"`

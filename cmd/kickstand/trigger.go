@@ -20,20 +20,23 @@ import (
 type triggerCmd struct {
 	Channel string `arg:"" placeholder:"CHANNEL" help:"One of the channels above."`
 	From    string `placeholder:"ADDRESS" help:"Sender: a number, a mail address or the channel's id of a person; for payments the subscription."`
-	Name    string `placeholder:"NAME" help:"Sender's name on business messaging (default: Ana Client)."`
-	To      string `placeholder:"ADDRESS" help:"Recipient: one of the organization's numbers, mail addresses or ids; for payments the organization's id."`
+	Name    string `placeholder:"NAME" help:"Sender's name on business messaging and api (default: Ana Client)."`
+	To      string `placeholder:"ADDRESS" help:"Recipient: one of the organization's numbers, mail addresses or ids; for payments the organization's id; for api the conversation."`
 	Text    string `placeholder:"TEXT" help:"Text of the message; for payments the plan, pro or business."`
 	File    string `placeholder:"FILE" help:"For mail: a message file (.eml) to send unchanged; - reads standard input."`
 	Sample  bool   `help:"For mail: print the default message instead of sending it."`
 	Event   string `placeholder:"KIND" help:"Event; see above (default: the channel's first)."`
 	Count   int    `default:"1" help:"Number of requests, each a separate message."`
+
+	APIChannel string `name:"api-channel" placeholder:"ID" help:"For api: id of the channel; \"kickstand channel list\" shows it."`
+	APISecret  string `name:"api-secret" secret:"true" placeholder:"SECRET" help:"For api: secret of the channel, shown when it was connected."`
 }
 
 // trigger builds the requests of a channel's provider.
 type trigger struct {
 	name   string   // channel
 	alias  string   // alternative name; empty: none
-	secret string   // flag of the secret; see [config.secrets]
+	secret string   // flag of the deployment's secret, see [config.secrets]; empty: there is none
 	events []string // the first is the default
 	file   bool     // accepts a message as a file
 	// newSecret generates a secret, if it must have a form.
@@ -77,6 +80,7 @@ func triggers() []trigger {
 		paymentsTrigger(),
 		connectTrigger(),
 		chatTrigger(),
+		apiTrigger(),
 		marketplaceTrigger(),
 	}
 }
@@ -92,6 +96,7 @@ the demo's address and secrets.
   kickstand trigger email --sample > mail.eml
   kickstand trigger email --file mail.eml --to support@demo.example
   kickstand trigger payments --to ORGANIZATION_ID --event invoice.payment_failed
+  kickstand trigger api --api-channel ID --api-secret SECRET --from USER --to CONVERSATION
 
 Channels and their events:
 

@@ -28,6 +28,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account/factor"
 	"github.com/kickstand-dev/kickstand/internal/account/oidc"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/app/doctor"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/blob"
@@ -133,6 +134,11 @@ type Config struct {
 	MarketplaceTopics  []string            // accepted topics; none: any with a valid signature
 	TrustedAuthServers []string
 	LookupTXT          mailauth.Lookup // nil: the system's resolver
+	// Certificates fetches certificates of the marketplace's notification service. nil: from public
+	// addresses only.
+	Certificates http.RoundTripper
+	// MailRecords looks up the MX records of channels. nil: the system's resolver.
+	MailRecords doctor.MailResolver
 	// Pictures fetches remote pictures of mails. nil: from public addresses only.
 	Pictures         http.RoundTripper
 	AllowedAddresses []string // [MEDIUM:]ADDRESS=SLUG, @DOMAIN=SLUG: see [connection.ParseAllowed]

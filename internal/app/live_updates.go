@@ -46,7 +46,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 		Server:  a.serverPages(),
 		Exports: []string{a.BaseURL + deskapi.Base + log, live.String() + log, sandbox.String() + log},
 	})
-	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, Mailboxes: a.Mailboxes, Outbound: a.sender, BaseURL: a.BaseURL, MailHost: a.config.mailHost(), SendTrouble: a.sender.SendTrouble})
+	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, Mailboxes: a.Mailboxes, Outbound: a.sender, BaseURL: a.BaseURL, MailHost: a.config.mailHost(), SendTrouble: a.sender.SendTrouble, TestMail: a.testMail, MailRecords: a.mailRecords})
 	developers.Register(site, developers.Config{
 		DB: a.DB, Keys: a.Keys, Requests: a.Requests, Audit: a.Audit, Webhooks: a.Webhooks, DeskAPI: a.BaseURL + deskapi.Base, SandboxReference: runnableReference(a.BaseURL, sandbox),
 		Fleet:   developers.Fleet{Service: a.Fleet.Service, DB: a.Fleet.DB, API: live.String()},

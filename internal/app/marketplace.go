@@ -22,7 +22,11 @@ func openMarketplace(c Config) (*marketplace.Adapter, error) {
 	default:
 		return nil, errors.New("marketplace-test-key: it must be one key")
 	}
-	a := marketplace.New(marketplace.OpenCertificates(netguard.NewTransport(netguard.Guard{}), test))
+	transport := c.Certificates
+	if transport == nil {
+		transport = netguard.NewTransport(netguard.Guard{})
+	}
+	a := marketplace.New(marketplace.OpenCertificates(transport, test))
 	for _, topic := range c.MarketplaceTopics {
 		if _, err := a.NormalizeAddress(topic); err != nil {
 			return nil, fmt.Errorf("marketplace-topics: %q %w", topic, err)

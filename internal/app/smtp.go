@@ -46,7 +46,8 @@ const (
 	refusalWindow  = time.Hour
 	refusalsPerIP  = 100 // unknown recipients in refusalWindow
 	greetingTime   = 2 * time.Second
-	maxMailDomains = 50 // whose records doctor looks up
+	recordTime     = 5 * time.Second // to look up MX records
+	maxMailDomains = 50              // whose records doctor looks up
 )
 
 // CheckMailReceiver returns the first error of the settings of mail reception.
@@ -131,11 +132,15 @@ type mailJournal struct{ inbound *inbound.Service }
 
 // Deliver implements [smtpd.Journal].
 func (j mailJournal) Deliver(ctx context.Context, copies []smtpd.Copy) (fresh int, err error) {
+	return j.inbound.Deliver(ctx, email.DirectName, deliveries(copies))
+}
+
+func deliveries(copies []smtpd.Copy) []inbound.Delivery {
 	list := make([]inbound.Delivery, len(copies))
 	for i, c := range copies {
 		list[i] = inbound.Delivery{Connection: c.Connection, Request: c.Request}
 	}
-	return j.inbound.Deliver(ctx, email.DirectName, list)
+	return list
 }
 
 // Refuse implements [smtpd.Journal].
@@ -152,6 +157,33 @@ type spfResolver struct {
 // LookupTXT returns the TXT records of a name.
 func (r spfResolver) LookupTXT(ctx context.Context, name string) ([]string, error) {
 	return r.txt(ctx, strings.TrimSuffix(name, "."))
+}
+
+// testMail has a test mail to a connection's address received and read, without storing it. An error is
+// the reason why that fails, as a sentence without its full stop.
+func (a *App) testMail(ctx context.Context, c *connection.Connection) error {
+	if a.receiver == nil {
+		return errors.New("this server receives no mail: KICKSTAND_SMTP_LISTEN is not set")
+	}
+	return a.Inbound.TestDelivery(c, func() ([]inbound.Delivery, error) {
+		if err := greetMail(ctx, a.mailAddress); err != nil {
+			return nil, fmt.Errorf("the SMTP receiver does not answer: %w", err)
+		}
+		copies, err := a.receiver.Try(ctx, c.Address)
+		return deliveries(copies), err
+	})
+}
+
+// mailRecords finds out whether mail to a connection's domain is delivered to this server.
+func (a *App) mailRecords(ctx context.Context, c *connection.Connection) (found string, ok bool) {
+	var dns doctor.MailResolver = net.DefaultResolver
+	if a.config.MailRecords != nil {
+		dns = a.config.MailRecords
+	}
+	ctx, cancel := context.WithTimeout(ctx, recordTime)
+	defer cancel()
+	f := doctor.MailRecords(ctx, a.config.mailHost(), []string{c.Address[strings.LastIndexByte(c.Address, '@')+1:]}, dns, nil)
+	return f.Found, f.Status == doctor.OK
 }
 
 // MailAdvice returns how mail to a connection's address reaches this server.

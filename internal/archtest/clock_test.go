@@ -104,6 +104,7 @@ var processClock = map[string][]string{
 		"cmd/kickstand.demoProviders.postChat",
 		"cmd/kickstand.env.newProviders",
 		"cmd/kickstand.listenCmd.check",
+		"cmd/kickstand.triggerCmd.api",
 		"cmd/kickstand.triggerCmd.business",
 		"cmd/kickstand.triggerCmd.chat",
 		"cmd/kickstand.triggerCmd.compose",

@@ -21,8 +21,8 @@ import (
 const (
 	// firstChunk is the initial reservation in bytes; each further one doubles it.
 	firstChunk = 64 << 10
-	// A body must arrive within grace plus one second per minRate bytes, without a pause longer
-	// than grace.
+	// A body must arrive within grace plus one second per minRate bytes, or the rate of the pool,
+	// without a pause longer than grace.
 	grace   = 10 * time.Second
 	minRate = 256 << 10
 	// stalled is the pause after which a body gives way to another one of its client.
@@ -43,6 +43,7 @@ var (
 // Pool is the memory of all bodies. It is safe for concurrent use.
 type Pool struct {
 	total, perClient int64
+	rate             int64 // bytes per second
 
 	mu       sync.Mutex
 	used     int64
@@ -80,7 +81,14 @@ func New(total, perClient int64) *Pool {
 	if perClient < firstChunk || total < perClient {
 		panic("bodypool: the bounds are too small")
 	}
-	return &Pool{total: total, perClient: perClient, clients: make(map[string]*client), changed: make(chan struct{})}
+	return &Pool{total: total, perClient: perClient, rate: minRate, clients: make(map[string]*client), changed: make(chan struct{})}
+}
+
+// NewSlow returns a pool like [New] for bodies that may arrive at a lower rate, in bytes per second.
+func NewSlow(total, perClient, rate int64) *Pool {
+	p := New(total, perClient)
+	p.rate = rate
+	return p
 }
 
 // Read reads the body of r, up to limit bytes, on behalf of the client key. The caller calls
@@ -233,7 +241,7 @@ func (p *Pool) extend(b *Body) bool {
 	if b.evicted {
 		return false
 	}
-	line := b.start.Add(grace + time.Duration(len(b.Bytes))*time.Second/minRate)
+	line := b.start.Add(grace + time.Duration(len(b.Bytes))*time.Second/time.Duration(p.rate))
 	if pause := b.progress.Add(grace); pause.Before(line) {
 		line = pause
 	}

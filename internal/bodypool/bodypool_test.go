@@ -143,6 +143,26 @@ func TestSlowBodyIsCutOff(t *testing.T) {
 	}
 }
 
+// TestSlowPool: a pool for slower bodies has its own rate.
+func TestSlowPool(t *testing.T) {
+	for rate, want := range map[int]int{64 << 10: 200, 32 << 10: 408} { // bytes per second
+		synctest.Test(t, func(t *testing.T) {
+			h := start(t, 40<<20, 40<<20, 10<<20)
+			h.pool = NewSlow(40<<20, 40<<20, 64<<10)
+			s := h.send("a", 2<<20, func(w io.Writer) {
+				for range 2 << 20 / rate {
+					w.Write(make([]byte, rate))
+					time.Sleep(time.Second)
+				}
+			})
+			if <-s.done; s.status != want {
+				t.Errorf("%d bytes a second: %d after %s, want %d", rate, s.status, s.at, want)
+			}
+			h.wantFree(t)
+		})
+	}
+}
+
 // TestManyPartialBodiesMakeProgress: partial bodies that together need more memory than
 // available do not block each other: the oldest completes, and as many as fit.
 func TestManyPartialBodiesMakeProgress(t *testing.T) {

@@ -67,13 +67,21 @@ func (g Guard) Control(network, address string, _ syscall.RawConn) error {
 }
 
 // DialContext connects like [net.Dialer.DialContext], over TCP only, to an address that passes
-// [Guard.Check]. Refused addresses of a name are skipped.
+// [Guard.Check]. Refused addresses of a name are skipped. Errors do not name the DNS server: they are
+// shown to tenants.
 func (g Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout, Control: g.Control, Resolver: g.Resolver}
 	conn, err := d.DialContext(ctx, network, address)
 	if refused, ok := errors.AsType[*AddressError](err); ok {
 		if host, _, _ := net.SplitHostPort(address); host != refused.Addr.String() {
 			refused.Host = host
+		}
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		if lookup, ok := op.Err.(*net.DNSError); ok {
+			shown := *lookup // shared by concurrent lookups
+			shown.Server = ""
+			op.Err = &shown
 		}
 	}
 	return conn, err

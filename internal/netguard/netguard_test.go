@@ -1,6 +1,7 @@
 package netguard
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -188,5 +189,17 @@ func TestDialContext(t *testing.T) {
 		if refused, ok := errors.AsType[*AddressError](err); !ok || !strings.HasPrefix(refused.Error(), want) {
 			t.Errorf("dial %s: %v, want %q", host, err, want)
 		}
+	}
+}
+
+// TestLookupErrors: the error of a lookup names the host, and not the DNS server of the deployment.
+func TestLookupErrors(t *testing.T) {
+	g := Guard{Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("the server is down")
+	}}}
+	_, err := g.DialContext(t.Context(), "tcp", "absent.example.com:443")
+	lookup, ok := errors.AsType[*net.DNSError](err)
+	if !ok || lookup.Name != "absent.example.com" || lookup.Server != "" || strings.Contains(err.Error(), ":53") {
+		t.Errorf("DialContext() = %v, want an error without a server", err)
 	}
 }

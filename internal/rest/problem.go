@@ -30,6 +30,7 @@ type errorCode struct {
 
 // errorCodes holds every code of an answer (fleet-api.md 5).
 var errorCodes = map[string]errorCode{
+	"invalid_form":            {400, "The request body is not a form", "The multipart/form-data could not be parsed: it has no boundary, breaks off or arrives too slowly."},
 	"invalid_json":            {400, "The request body is not JSON", "The body could not be parsed: a syntax error, invalid UTF-8, a duplicate field, text after the value, or nesting deeper than 64. The detail gives the position."},
 	"invalid_parameter":       {400, "A query parameter is not valid", "A parameter is unknown, duplicate, or has an invalid value. errors lists each."},
 	"invalid_cursor":          {400, "The cursor is not valid", "A cursor is valid only for the path, filters and sort order of the list that returned it. Start again without one."},

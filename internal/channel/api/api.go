@@ -11,6 +11,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -104,18 +105,29 @@ func Origins(settings map[string]string) []string {
 	return list
 }
 
-// parseOrigins splits a list of origins and returns the first malformed one.
+// parseOrigins splits a list of origins, without malformed ones, and returns the first of those.
 func parseOrigins(raw string) (list []string, bad string) {
 	for _, o := range strings.FieldsFunc(raw, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\r' }) {
-		u, err := url.Parse(o)
-		switch {
-		case err != nil, u.Host == "", u.User != nil, o != u.Scheme+"://"+u.Host,
-			u.Scheme != "https" && (u.Scheme != "http" || !netguard.Loopback(u)):
-			return nil, o
+		if isOrigin(o) {
+			list = append(list, strings.ToLower(o))
+		} else {
+			bad = cmp.Or(bad, o)
 		}
-		list = append(list, strings.ToLower(o))
 	}
-	return list, ""
+	return list, bad
+}
+
+// isOrigin reports whether browsers may send o as the origin of a page. They leave out the default port,
+// and send a host name in ASCII.
+func isOrigin(o string) bool {
+	u, err := url.Parse(o)
+	if err != nil || u.Host == "" || u.User != nil || o != u.Scheme+"://"+u.Host {
+		return false
+	}
+	if u.Scheme != "https" && (u.Scheme != "http" || !netguard.Loopback(u)) || u.Scheme == "https" && u.Port() == "443" || u.Scheme == "http" && u.Port() == "80" {
+		return false
+	}
+	return !strings.HasSuffix(u.Host, ":") && !strings.ContainsFunc(u.Host, func(r rune) bool { return r > '~' || r == '*' })
 }
 
 // Addresses implements [channel.Adapter]. The URL names the connection.

@@ -46,6 +46,11 @@ func TestCheckConnection(t *testing.T) {
 		{"a wildcard", "", "*", false},
 		{"the null origin", "", "null", false},
 		{"an origin by http", "", "http://www.example.com", false},
+		{"a default port", "", "https://www.example.com:443", false},
+		{"another port", "", "https://www.example.com:8443", true},
+		{"a wildcard of hosts", "", "https://*.example.com", false},
+		{"a host that browsers send in ASCII", "", "https://b\u00fccher.example", false},
+		{"the same in ASCII", "", "https://xn--bcher-kva.example", true},
 		{"one bad of two", "", "https://www.example.com,example.com", false},
 	} {
 		var v problem.Validation
@@ -53,6 +58,10 @@ func TestCheckConnection(t *testing.T) {
 		if err := v.Err(); (err == nil) != tt.ok {
 			t.Errorf("%s: CheckConnection() = %v, want ok %t", tt.name, err, tt.ok)
 		}
+	}
+	got := api.Origins(map[string]string{"origins": "https://*.example.com, https://WWW.example.com"})
+	if len(got) != 1 || got[0] != "https://www.example.com" {
+		t.Errorf("Origins() = %q, want those that are valid", got)
 	}
 }
 

@@ -1,9 +1,11 @@
 package email
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 	"strings"
@@ -20,6 +22,7 @@ var (
 	_ channel.Sampler          = (*JSON)(nil)
 	_ channel.Sampler          = (*Raw)(nil)
 	_ channel.Sampler          = (*Delivery)(nil)
+	_ channel.TestKeySampler   = (*Parsed)(nil)
 )
 
 // TestCall implements [channel.CredentialTester] for the delivery provider's API: it lists the
@@ -101,4 +104,48 @@ func (*Delivery) Sample(s channel.Sample) *channel.Request {
 	r.Header.Set(DeliveryTimestampHeader, timestamp)
 	r.Header.Set(DeliverySignatureHeader, signature)
 	return r
+}
+
+// trialParsed is the channel with a key in place of those of connections.
+type trialParsed struct {
+	*Parsed
+	key string // see [NewParseKey]
+}
+
+// SigningSecrets implements [channel.SecretResolver].
+func (t *trialParsed) SigningSecrets(string, []string, channel.Credentials) []string {
+	return []string{t.key}
+}
+
+// SampleByTestKey implements [channel.TestKeySampler].
+func (a *Parsed) SampleByTestKey(s channel.Sample) (*channel.Request, channel.Adapter, error) {
+	if err := a.CheckSecret(s.Secret); err != nil {
+		return nil, nil, fmt.Errorf("the public key of the channel %w", err)
+	}
+	private, err := NewParseKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := PrivateParseKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	envelope, _ := json.Marshal(map[string]any{"from": sampleSender, "to": []string{s.Address}}) // strings do not fail
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body) // a buffer does not fail
+	for _, field := range [][2]string{
+		{"envelope", string(envelope)}, {"to", s.Address}, {"from", sampleSender}, {"subject", "Test"}, {"sender_ip", "192.0.2.1"},
+		{"SPF", "none"}, {"dkim", "none"}, {"charsets", `{"to":"UTF-8","subject":"UTF-8","from":"UTF-8"}`}, {"email", string(sampleMail(&s))},
+	} {
+		form.WriteField(field[0], field[1])
+	}
+	form.Close()
+	r := s.NewRequest(form.FormDataContentType(), body.Bytes())
+	signature, timestamp, err := SignParse(r.Body, s.At, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Header.Set(ParseSignatureHeader, signature)
+	r.Header.Set(ParseTimestampHeader, timestamp)
+	return r, &trialParsed{a, private}, nil
 }

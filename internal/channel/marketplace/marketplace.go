@@ -50,6 +50,8 @@ type CertificateStore interface {
 	Fetch(ctx context.Context, address string) error
 	// At returns the loaded certificate of a URL, or nil.
 	At(address string) *x509.Certificate
+	// Check returns the reason why the server at a URL cannot be reached.
+	Check(ctx context.Context, address string) error
 }
 
 // Adapter implements the channel.

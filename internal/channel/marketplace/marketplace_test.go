@@ -69,6 +69,7 @@ func valid(t testing.TB, key *rsa.PrivateKey) *x509.Certificate {
 type shelf map[string]*x509.Certificate
 
 func (s shelf) Fetch(context.Context, string) error { return nil }
+func (s shelf) Check(context.Context, string) error { return nil }
 
 func (s shelf) At(address string) *x509.Certificate { return s[address] }
 
@@ -76,6 +77,7 @@ func (s shelf) At(address string) *x509.Certificate { return s[address] }
 type everywhere struct{ *x509.Certificate }
 
 func (everywhere) Fetch(context.Context, string) error { return nil }
+func (everywhere) Check(context.Context, string) error { return nil }
 
 func (e everywhere) At(string) *x509.Certificate { return e.Certificate }
 
@@ -371,6 +373,8 @@ func TestCertificateAddress(t *testing.T) {
 
 // asked is a store that records requested URLs.
 type asked []string
+
+func (a *asked) Check(context.Context, string) error { return nil }
 
 func (a *asked) Fetch(_ context.Context, address string) error {
 	*a = append(*a, address)

@@ -2,13 +2,20 @@ package payments
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-var _ channel.Sampler = Connect{}
+var (
+	_ channel.Sampler     = Connect{}
+	_ channel.SecretMaker = Connect{}
+)
+
+// MayBeProviders implements [channel.SecretMaker].
+func (Connect) MayBeProviders(secret string) bool { return strings.HasPrefix(secret, "whsec_") }
 
 // Sample implements [channel.Sampler]: a changed customer.
 func (Connect) Sample(s channel.Sample) *channel.Request {

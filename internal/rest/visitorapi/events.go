@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,10 +17,10 @@ import (
 const (
 	maxStreamLife = 30 * time.Minute
 	userStreams   = 5
-	channelStream = 2000
+	allStreams    = 2000 // of an organization
 )
 
-// streams counts open event streams by user and channel.
+// streams counts open event streams by user and organization.
 type streams struct {
 	mu   sync.Mutex
 	open map[string]int
@@ -27,21 +28,21 @@ type streams struct {
 
 // enter counts a stream; the caller calls leave when it ends. ok is false at a limit.
 func (s *streams) enter(v *visitor) (leave func(), ok bool) {
-	user, channel := v.connection.ID+" "+v.user.ID, v.connection.ID
+	user, organization := v.connection.ID+" "+v.user.ID, v.connection.OrganizationID
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open[user] >= userStreams || s.open[channel] >= channelStream {
+	if s.open[user] >= userStreams || s.open[organization] >= allStreams {
 		return nil, false
 	}
 	if s.open == nil {
 		s.open = make(map[string]int)
 	}
 	s.open[user]++
-	s.open[channel]++
+	s.open[organization]++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, key := range []string{user, channel} {
+		for _, key := range []string{user, organization} {
 			if s.open[key]--; s.open[key] == 0 {
 				delete(s.open, key)
 			}
@@ -104,9 +105,22 @@ func (s *stream) load(ctx context.Context) error {
 	return nil
 }
 
+// admitted reports whether the token is still valid: the secret may have been replaced, or the channel
+// disabled.
+func (s *stream) admitted(r *http.Request) bool {
+	c, err := s.channel(r)
+	if err != nil || c == nil {
+		return false
+	}
+	now := s.DB.Now()
+	_, err = api.ParseToken(bearer(r), c.ID, c.Secrets(now), now)
+	return err == nil
+}
+
 // run sends events until the stream ends.
 func (s *stream) run(r *http.Request) {
-	if !s.out.Send("retry: 2000\n\n" + s.allChanged()) {
+	// The token may have been revoked before the subscription.
+	if !s.admitted(r) || !s.out.Send("retry: 2000\n\n"+s.allChanged()) {
 		return
 	}
 	beat, end := time.NewTicker(live.Heartbeat), time.NewTimer(min(maxStreamLife, s.v.expires.Sub(s.DB.Now())))
@@ -120,10 +134,7 @@ func (s *stream) run(r *http.Request) {
 		case <-end.C:
 			return
 		case <-beat.C:
-			// The secret may have been replaced, or the channel disabled.
-			if c, err := s.channel(r); err != nil || c == nil {
-				return
-			} else if _, err := api.ParseToken(bearer(r), c.ID, c.Secrets(s.DB.Now()), s.DB.Now()); err != nil {
+			if !s.admitted(r) { // the announcement of a change may be lost
 				return
 			}
 			text = ": still here\n\n"
@@ -131,12 +142,23 @@ func (s *stream) run(r *http.Request) {
 			if !ok {
 				return
 			}
-			text = s.react(r.Context(), s.sub.Drain())
+			topics := s.sub.Drain()
+			if s.concerns(topics) && !s.admitted(r) {
+				return
+			}
+			text = s.react(r.Context(), topics)
 		}
 		if text != "" && !s.out.Send(text) {
 			return
 		}
 	}
+}
+
+// concerns reports whether the channel may have changed.
+func (s *stream) concerns(topics []string) bool {
+	return slices.ContainsFunc(topics, func(topic string) bool {
+		return topic == "channel:"+s.v.connection.ID || topic == "channel:*" || topic == live.Everything
+	})
 }
 
 // react returns the events of published topics.

@@ -1,6 +1,7 @@
 package visitorapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -212,70 +213,82 @@ func (h *Handler) createMessage(w http.ResponseWriter, r *http.Request, v *visit
 // readMessage reads a message as JSON, or as a form with files. The caller calls leave.
 func (h *Handler) readMessage(w http.ResponseWriter, r *http.Request, v *visitor) (m api.Message, leave func(), err error) {
 	leave = func() {}
-	mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	mediaType, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch mediaType {
 	case "application/json":
-		var in struct {
-			ID      string `json:"external_id"`
-			Subject string `json:"subject"`
-			Text    string `json:"text"`
-		}
-		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxJSON)).Decode(&in)
-		return api.Message{ID: in.ID, Subject: in.Subject, Text: in.Text}, leave, bodyError(err, maxJSON)
+		m, err = readJSON(http.MaxBytesReader(w, r.Body, maxJSON))
+		return m, leave, err
 	case "multipart/form-data":
-		leave, err = h.enterUpload(r, v)
+		if params["boundary"] == "" {
+			return m, nil, formError(errors.New("it has no boundary"))
+		}
+		body, leave, err := h.readUpload(w, r, v)
 		if err != nil {
 			return m, nil, err
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxUpload)
-		if m, err = readForm(r); err != nil {
+		if m, err = readForm(multipart.NewReader(bytes.NewReader(body), params["boundary"])); err != nil {
 			leave()
-			return m, nil, bodyError(err, maxUpload)
+			return m, nil, formError(err)
 		}
 		return m, leave, nil
 	}
 	return m, nil, problem.New(problem.UnsupportedMedia, "the body must be application/json or multipart/form-data")
 }
 
-// bodyError converts an error of reading a body.
-func bodyError(err error, limit int) error {
+// readJSON reads the fields external_id, subject and text of an object. Others are ignored.
+func readJSON(body io.Reader) (api.Message, error) {
+	var in struct {
+		ID      string `json:"external_id"`
+		Subject string `json:"subject"`
+		Text    string `json:"text"`
+	}
+	d := json.NewDecoder(body)
+	err := d.Decode(&in)
+	if err == nil {
+		if _, end := d.Token(); !errors.Is(end, io.EOF) {
+			err = errors.Join(errors.New("text follows the object"), end)
+		}
+	}
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return problem.New(problem.TooLarge, "the body has more than %d KiB", limit>>10)
+		return api.Message{}, errLarge(maxJSON)
 	}
 	if err != nil {
-		return &problem.Error{Kind: problem.Unparseable, Code: "invalid_json", Message: "the body cannot be read", Cause: err}
+		return api.Message{}, &problem.Error{Kind: problem.Unparseable, Code: "invalid_json", Message: "the body cannot be read", Cause: err}
 	}
-	return nil
+	return api.Message{ID: in.ID, Subject: in.Subject, Text: in.Text}, nil
 }
 
-// readForm reads the fields external_id, subject and text, and files.
-func readForm(r *http.Request) (m api.Message, err error) {
-	form, err := r.MultipartReader()
-	if err != nil {
-		return m, err
-	}
+func errLarge(limit int) error {
+	return problem.New(problem.TooLarge, "the body has more than %d KiB", limit>>10)
+}
+
+// formError returns the problem of a form with the reason why it cannot be read.
+func formError(err error) error {
+	return &problem.Error{Kind: problem.Unparseable, Code: "invalid_form", Message: "the form cannot be read: " + err.Error(), Cause: err}
+}
+
+// readForm reads the fields external_id, subject and text, and files, of which it stops beyond the
+// largest number of a message.
+func readForm(form *multipart.Reader) (m api.Message, err error) {
 	for {
 		part, err := form.NextPart()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || len(m.Files) > api.MaxFiles {
 			return m, nil
 		}
 		if err != nil {
-			return m, err
+			return m, errors.New("it breaks off")
 		}
 		if part.FileName() != "" {
 			f, err := readFile(part)
 			if err != nil {
-				return m, err
+				return m, errors.New("a file breaks off")
 			}
 			m.Files = append(m.Files, f)
-			if len(m.Files) > api.MaxFiles {
-				return m, errors.New("too many files")
-			}
 			continue
 		}
 		text, err := io.ReadAll(io.LimitReader(part, maxField))
 		if err != nil {
-			return m, err
+			return m, errors.New("a field breaks off")
 		}
 		switch part.FormName() {
 		case "external_id":

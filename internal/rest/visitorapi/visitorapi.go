@@ -19,11 +19,13 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/bodypool"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/api"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/fairqueue"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -59,17 +61,30 @@ type Config struct {
 // Handler serves the API. It is safe for concurrent use.
 type Handler struct {
 	Config
-	mux     *http.ServeMux
-	uploads chan struct{} // requests with files in memory
-	streams streams
+	mux       *http.ServeMux
+	receiving *bodypool.Pool   // forms that arrive
+	storing   *fairqueue.Queue // forms that are parsed and stored
+	streams   streams
 }
 
-// maxUploads bounds the requests with files that are in memory at once.
-const maxUploads = 16
+// Bounds of the forms with files in memory. Strangers can have any number of tokens of a channel, so a
+// client is its network while a form arrives, and each channel has its turn when it is stored.
+const (
+	maxReceiving = 96 << 20 // bytes
+	maxPerClient = 32 << 20
+	slowest      = 64 << 10 // bytes per second: the largest form must end before the server's write timeout
+	maxStoring   = 8        // forms
+	maxPerTurn   = 4        // of a channel
+	maxWaiting   = 500      // of all channels
+	storeWait    = 10 * time.Second
+)
 
 // New returns the API.
 func New(c Config) *Handler {
-	h := &Handler{Config: c, mux: http.NewServeMux(), uploads: make(chan struct{}, maxUploads)}
+	h := &Handler{
+		Config: c, mux: http.NewServeMux(), receiving: bodypool.NewSlow(maxReceiving, maxPerClient, slowest),
+		storing: fairqueue.New(fairqueue.Config{Capacity: maxStoring, PerKey: maxWaiting / 10, Waiting: maxWaiting}),
+	}
 	const at, conversation = Base + "/{channel}", Base + "/{channel}/conversations/{conversation}"
 	h.handle("GET "+at+"/conversations", h.listConversations)
 	h.handle("GET "+conversation+"/messages", h.listMessages)
@@ -239,17 +254,43 @@ func (h *Handler) preflight(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-var errBusy = errors.New("too many uploads at once")
-
-// enterUpload counts a request with files, and returns the function that ends it.
-func (h *Handler) enterUpload(r *http.Request, v *visitor) (leave func(), err error) {
+// readUpload reads a form with files. The caller calls leave once the files are stored.
+func (h *Handler) readUpload(w http.ResponseWriter, r *http.Request, v *visitor) (body []byte, leave func(), err error) {
 	if err := h.count(r.Context(), "upload "+v.connection.ID+" "+v.user.ID, uploadLimit); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	select {
-	case h.uploads <- struct{}{}:
-		return func() { <-h.uploads }, nil
-	default:
-		return nil, problem.New(problem.Unavailable, "too many files are being sent; try again").Because(errBusy)
+	in, err := h.receiving.Read(w, r, rest.AddressBucket(browser.ClientIP(r, h.TrustedProxies)), maxUpload)
+	if err != nil {
+		in.Release()
+		return nil, nil, uploadError(w, err)
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeWait)
+	defer cancel()
+	turn, err := h.storing.Acquire(ctx, v.connection.ID, 1, maxPerTurn)
+	if err != nil {
+		in.Release()
+		return nil, nil, errCrowded(err)
+	}
+	return in.Bytes, func() { turn(); in.Release() }, nil
+}
+
+func errCrowded(cause error) error {
+	e := problem.New(problem.Unavailable, "too many files are being sent; try again").Because(cause)
+	e.RetryAfter = bodypool.RetryAfter
+	return e
+}
+
+// uploadError converts an error of receiving a form.
+func uploadError(w http.ResponseWriter, err error) error {
+	switch {
+	case errors.Is(err, bodypool.ErrCrowded):
+		return errCrowded(err)
+	case errors.Is(err, bodypool.ErrSlow):
+		w.Header().Set("Connection", "close")
+		return formError(errors.New("it arrived too slowly"))
+	}
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return errLarge(maxUpload)
+	}
+	return formError(errors.New("it is incomplete"))
 }

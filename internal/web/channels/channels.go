@@ -6,6 +6,7 @@
 package channels
 
 import (
+	"context"
 	"embed"
 	"maps"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/channel/api"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -40,6 +42,10 @@ type Config struct {
 	// nothing. nil: this server sends none.
 	SendTrouble func(c *connection.Connection) string
 	MailHost    string // that receives mail by SMTP; empty: none
+	// TestMail has a mail to a connection's address received by SMTP, without storing it.
+	TestMail func(ctx context.Context, c *connection.Connection) error
+	// MailRecords reports whether the MX records of a connection's domain name MailHost, and what they are.
+	MailRecords func(ctx context.Context, c *connection.Connection) (found string, ok bool)
 }
 
 type pages struct {
@@ -302,7 +308,11 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	if given == "" && g.Made {
-		return p.renderSecret(w, r, c, secrets[0], "Enter it at the provider now.")
+		note := "Enter it at the provider now."
+		if g.Name == api.Name {
+			note = "Store it on your server now."
+		}
+		return p.renderSecret(w, r, c, secrets[0], note)
 	}
 	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: p.connected(g, &c)})
 }
@@ -314,6 +324,9 @@ func (p *pages) connected(g *guide, c *connection.Connection) string {
 	}
 	if g.Read {
 		return "The mailbox is connected. Its new mails become tickets."
+	}
+	if g.Name == api.Name {
+		return g.Title + " is connected. Now have your server use it."
 	}
 	if g.Name == email.DirectName {
 		return g.Title + " is connected. Now prove that the address is yours, and create the MX record."

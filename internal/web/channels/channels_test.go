@@ -136,7 +136,11 @@ func TestGuides(t *testing.T) {
 	}
 	for _, name := range want {
 		d := h.admin.Page("/settings/connect/" + name)
-		d.Want("At the provider")
+		if name == email.DirectName || name == api.Name {
+			d.Want("Setup")
+		} else {
+			d.Want("At the provider")
+		}
 		if name == email.DirectName {
 			d.Want("example.com. MX 10 mx.help.example.")
 		} else if name != email.MailboxName {
@@ -352,4 +356,32 @@ func TestTestButton(t *testing.T) {
 		t.Fatal(err)
 	}
 	webtest.Parse(t, h.admin.Post(path+"/test", nil).Body.String()).Want("Receiving", "Fails", "The channel is disabled, so requests are refused.")
+}
+
+// TestAppPage: the page of one's own app has nothing to prove, and the secret with the steps once.
+func TestAppPage(t *testing.T) {
+	h := newHarness(t)
+	d := webtest.Parse(t, h.admin.Post("/settings/connect/api", url.Values{"address": {"contact-form"}}).Body.String())
+	c := h.only()
+	secret := c.Secrets(time.Now())[0]
+	d.Want(secret, "Store it on your server now.", c.ID, webtest.BaseURL+"/api/visitor/v1/"+c.ID)
+	d = h.admin.Page("/settings/channels/" + c.ID)
+	d.Want("Your own app", c.ID, webtest.BaseURL+"/api/webhooks/api?c="+c.ID, "Test channel")
+	if text := webtest.Text(d.Root); strings.Contains(text, secret) || strings.Contains(text, "Ownership") {
+		t.Errorf("the page is %s", text)
+	}
+}
+
+// TestConnectedAccount: without the provider's secret none is shown to be entered there.
+func TestConnectedAccount(t *testing.T) {
+	h := newHarness(t)
+	w := h.admin.Post("/settings/connect/payments-connect", url.Values{"address": {"acct_1032D82eZvKYlo2C"}})
+	c := h.only()
+	if secret := c.Secrets(time.Now())[0]; strings.Contains(w.Body.String(), secret) {
+		t.Error("a generated secret is shown, which the provider cannot use")
+	}
+	d, notice := h.admin.Follow(w)
+	if d.Want("Connected account"); notice == "" {
+		t.Error("there is no notice")
+	}
 }

@@ -14,6 +14,7 @@ type guide struct {
 	Icon     string
 	Provider string // the companies
 	Text     string // a sentence
+	Heading  string // of the steps; empty: At the provider
 	Steps    []string
 	Doc      string // the page in docs/channels
 
@@ -80,7 +81,7 @@ var guides = []guide{{
 		{Name: "sent_folder", Label: "Folder for sent replies", Placeholder: "auto", Help: "auto finds it. Empty: no copies, or those of the provider: Gmail and Microsoft file them on their own."}, autoAnswer, signature},
 }, {
 	Name: "email-smtp", Title: "Mail of your own domain", Icon: "channel-email", Provider: "Received by this server, without a provider", Doc: "email-smtp.md",
-	Text: "Mail that other servers deliver here directly, as the MX of your domain.",
+	Text: "Mail that other servers deliver here directly, as the MX of your domain.", Heading: "Setup",
 	Steps: []string{"Connect the address, and prove it: by DNS for all addresses of the domain, or by a code while mail still arrives at your former server.",
 		"Create the MX record below for the domain, and remove others.",
 		"Allow the server that sends your replies in the SPF record of the domain."},
@@ -179,7 +180,7 @@ var guides = []guide{{
 	Settings:    []input{{Name: "channels", Label: "Channels", Placeholder: "C024BE91L,C024BE92M", Help: "Ids separated by commas. Empty: all channels of the app."}, autoAnswer},
 }, {
 	Name: "api", Title: "Your own app", Icon: "channel-api", Provider: "Your app, site or form", Doc: "api.md", Named: true, Made: true,
-	Text: "Conversations in your own app or a form on your site. Replies go back to it.",
+	Text: "Conversations in your own app or a form on your site. Replies go back to it.", Heading: "Setup",
 	Steps: []string{"Choose a name, and connect the app: its id and secret are shown then.",
 		"Have your server send messages by the API of channel {id} or signed requests to {endpoint}, or sign tokens with {secret} for your users' browsers, which use {visitors}.",
 		"For replies, enter your server's URL, or read them with the tokens."},
@@ -208,9 +209,9 @@ var guides = []guide{{
 	Name: "payments-connect", Title: "Connected account", Icon: "channel-payments", Provider: "Stripe Connect", Doc: "payments-connect.md",
 	Text: "Shows payments beside the tickets of your customers. Creates no tickets.",
 	Steps: []string{"At https://dashboard.stripe.com/webhooks, in the platform's account, add an endpoint with the URL {endpoint} for events on connected accounts.",
-		"Its signing secret is configured for the deployment, or entered here."}, Made: true,
+		"Its signing secret is configured for the deployment, or entered here."},
 	Address:  input{Label: "Account", Placeholder: "acct_1032D82eZvKYlo2C"},
-	Secret:   input{Label: "Signing secret", Placeholder: "whsec_…", Help: "Empty: the deployment's secret."},
+	Secret:   input{Label: "Signing secret", Placeholder: "whsec_…", Help: "Of the endpoint, from the provider. Empty: the deployment's secret."},
 	Settings: []input{{Name: "test_events", Label: "Test mode", Choices: []string{"", "true"}, Help: "true: accept test mode events."}},
 }}
 

@@ -2,6 +2,8 @@ package channels
 
 import (
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +24,9 @@ import (
 func TestSteps(t *testing.T) {
 	p := &pages{Config: Config{BaseURL: "https://help.example.com", Connections: connection.Open(nil, nil, []channel.Adapter{email.NewJSON(email.Config{})})}}
 	for _, g := range guides {
+		if _, err := os.Stat(filepath.Join("../../../docs/channels", g.Doc)); g.Doc == "" || err != nil {
+			t.Errorf("%s: the documentation %q: %v", g.Name, g.Doc, err)
+		}
 		links := 0
 		for _, step := range g.steps(nil) {
 			for _, part := range step {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/api"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -66,8 +67,11 @@ func usesText(uses []connection.Capability) string {
 	return "Prove that the address is yours. Until then " + strings.Join(missing, ", and ") + "."
 }
 
-// newProof returns the proof section of a connection.
+// newProof returns the proof section of a connection; nil if there is nothing to prove.
 func (p *pages) newProof(r *web.Request, c *connection.Connection, wrong string) (*proofView, error) {
+	if c.Channel == api.Name {
+		return nil, nil
+	}
 	s, err := p.Connections.FullProofStatus(r.Context(), p.DB, c)
 	if err != nil {
 		return nil, err

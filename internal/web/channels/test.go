@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/channel/api"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
@@ -55,36 +56,77 @@ func (p *pages) test(w http.ResponseWriter, r *web.Request) error {
 
 // testResults tests both directions.
 func (p *pages) testResults(ctx context.Context, c *connection.Connection) []result {
-	const in, out = "Receiving", "Credentials"
 	var list []result
-	test := p.Inbound.SelfTest
-	if c.Channel == email.MailboxName {
-		test = p.Mailboxes.Test
-	}
-	switch err := test(ctx, c); {
-	case err == nil && c.Channel == email.MailboxName:
-		list = append(list, passed(in, "The IMAP server accepts the login, and the folders exist."))
-	case err == nil:
-		list = append(list, passed(in, "A sample request, signed with the channel’s secret, was verified and read. It was not stored."))
-	case errors.Is(err, mailbox.ErrNotRead):
-		list = append(list, untested(in, "The mailbox is not read: it has no IMAP server."))
-	case errors.Is(err, inbound.ErrUnsampled):
-		list = append(list, untested(in, "Only the provider can sign requests of this channel. The last one that arrived is shown below."))
+	switch c.Channel {
+	case email.MailboxName:
+		list = append(list, p.testMailbox(ctx, c))
+	case email.DirectName:
+		list = p.testDirect(ctx, c)
 	default:
-		list = append(list, failed(in, err))
+		list = append(list, p.testEndpoint(ctx, c))
 	}
-	if p.Outbound == nil {
-		return list
+	if p.Outbound != nil {
+		list = append(list, p.testCredentials(ctx, c))
+	}
+	return list
+}
+
+const receiving = "Receiving"
+
+func (p *pages) testMailbox(ctx context.Context, c *connection.Connection) result {
+	if !c.Enabled {
+		return failed(receiving, errors.New("the channel is disabled, so its mails are not collected"))
+	}
+	switch err := p.Mailboxes.Test(ctx, c); {
+	case err == nil:
+		return passed(receiving, "The IMAP server accepts the login, and the folders exist.")
+	case errors.Is(err, mailbox.ErrNotRead):
+		return untested(receiving, "The mailbox is not read: it has no IMAP server.")
+	default:
+		return failed(receiving, err)
+	}
+}
+
+// testDirect tests mail that this server receives itself.
+func (p *pages) testDirect(ctx context.Context, c *connection.Connection) []result {
+	if err := p.TestMail(ctx, c); err != nil {
+		return []result{failed(receiving, err)}
+	}
+	list := []result{passed(receiving, "A test mail to the address was received by SMTP inside this server, and read. It was not stored.")}
+	found, ok := p.MailRecords(ctx, c)
+	if ok {
+		return append(list, passed("MX record", sentence(found)))
+	}
+	return append(list, result{"MX record", web.Badge{Text: "Elsewhere", Tone: web.Warning, Icon: "alert"}, sentence(found) + " Unless another server forwards to this one, mail does not arrive."})
+}
+
+func (p *pages) testEndpoint(ctx context.Context, c *connection.Connection) result {
+	key, err := p.Inbound.SelfTest(ctx, c)
+	if err != nil {
+		return failed(receiving, err)
+	}
+	if key == inbound.SampleTestKey {
+		return passed(receiving, "A sample request, signed with a key made for tests, was verified and read. It was not stored. "+
+			"Only the provider can sign with its own key: that it does shows with its first request, below.")
+	}
+	return passed(receiving, "A sample request, signed with the channel’s secret, was verified and read. It was not stored.")
+}
+
+func (p *pages) testCredentials(ctx context.Context, c *connection.Connection) result {
+	const label = "Credentials"
+	if g := findGuide(c.Channel); g != nil && len(g.Credentials) == 0 {
+		return untested(label, "This channel only receives, and needs none.")
 	}
 	switch err := p.Outbound.TestCredentials(ctx, c); {
 	case err == nil:
-		list = append(list, passed(out, "The provider accepts them."))
+		return passed(label, "The provider accepts them.")
+	case errors.Is(err, outbound.ErrNoCredentials) && c.Channel == api.Name:
+		return untested(label, "There is no URL for replies: your users’ browsers and devices fetch them.")
 	case errors.Is(err, outbound.ErrNoCredentials):
-		list = append(list, untested(out, "The channel has no credentials of its own."))
+		return untested(label, "The channel has no credentials of its own.")
 	default:
-		list = append(list, failed(out, err))
+		return failed(label, err)
 	}
-	return list
 }
 
 // healthView is the health of a connection on its page.

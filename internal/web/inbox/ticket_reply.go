@@ -543,11 +543,11 @@ func (p *pages) reportPresence(w http.ResponseWriter, r *web.Request) error {
 	} else {
 		changed = p.presence.see(t.ID, r.UserID, name, form.Get("state") == "writing", r.Now)
 	}
-	if form.Get("state") == "writing" && form.Get("note") == "" && p.AgentTyping != nil {
-		p.AgentTyping(r.Context(), &t, name)
-	}
 	if changed && p.Live != nil {
 		p.Live.Publish(r.OrganizationID, "presence:"+t.ID)
+	}
+	if form.Get("state") == "writing" && form.Get("note") == "" && p.AgentTyping != nil {
+		p.AgentTyping(r.Context(), &t, name)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/remoteimage"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
@@ -929,6 +930,25 @@ func TestLoadPictures(t *testing.T) {
 	other.WantRefused(other.Get(path), http.StatusNotFound)
 	if len(far.asked) != 1 {
 		t.Errorf("asked %d times", len(far.asked))
+	}
+}
+
+// TestTypingWaitsForNobody: colleagues see who writes before the report to the far side, which may
+// take seconds.
+func TestTypingWaitsForNobody(t *testing.T) {
+	var hub *live.Hub
+	var sub *live.Subscription
+	var before []string
+	h := newHarness(t, func(c *inbox.Config) {
+		hub = c.Live
+		c.AgentTyping = func(context.Context, *desk.Ticket, string) { before = sub.Drain() }
+	})
+	first := h.receive(desk.ChannelAPI, channel.Message{ExternalID: "u/m", ThreadKey: "u/c", From: channel.Party{ID: "u"}, Text: "Hello"})
+	sub = hub.Subscribe(h.Organization.ID)
+	defer sub.Close()
+	h.SignIn(h.Agent).Post("/tickets/1/here", url.Values{"state": {"writing"}})
+	if !slices.Contains(before, "presence:"+first.TicketID) {
+		t.Errorf("published before the report: %q, want the presence", before)
 	}
 }
 
