@@ -34,25 +34,27 @@ type document struct {
 // location is the document's URL in the schema library.
 const location = "http://api.example.com/openapi.json"
 
-// documents are those that were read, by their text: to read one takes longer than most tests.
-var documents = struct {
-	sync.Mutex
-	byText map[string]*document
-}{byText: make(map[string]*document)}
+// read returns documents by their text, each parsed once: that takes longer than most tests.
+var read = &parsed{byText: make(map[string]*document)}
 
-// readDocument parses and validates a document.
-func readDocument(t testing.TB, text []byte) *document {
+type parsed struct {
+	mu     sync.Mutex
+	byText map[string]*document
+}
+
+func (p *parsed) document(t testing.TB, text []byte) *document {
 	t.Helper()
-	documents.Lock()
-	defer documents.Unlock()
-	d, ok := documents.byText[string(text)]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d, ok := p.byText[string(text)]
 	if !ok {
 		d = parseDocument(t, strict(t, text))
-		documents.byText[string(text)] = d
+		p.byText[string(text)] = d
 	}
 	return d
 }
 
+// parseDocument parses and validates a document.
 func parseDocument(t testing.TB, text []byte) *document {
 	t.Helper()
 	loader := openapi3.NewLoader()
@@ -82,7 +84,7 @@ func parseDocument(t testing.TB, text []byte) *document {
 // Examples validates every example of a document by its schema.
 func Examples(t testing.TB, text []byte) {
 	t.Helper()
-	d := readDocument(t, text)
+	d := read.document(t, text)
 	var doc map[string]any
 	if err := json.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func OpenAPI(t testing.TB, api *rest.API) []byte {
 // the document.
 func New(t testing.TB, api *rest.API, base string) *Client {
 	t.Helper()
-	doc := readDocument(t, OpenAPI(t, api))
+	doc := read.document(t, OpenAPI(t, api))
 	l := netguardtest.NewListener()
 	srv := &http.Server{
 		Handler:  api.Wrap(http.NotFoundHandler()),
