@@ -267,8 +267,14 @@ func openDatabase(ctx context.Context, url string, o db.Options, schema db.Schem
 		return nil, nil, errors.Join(fmt.Errorf("migrate the database %s: %w", name, err), d.Close())
 	}
 	var done []Migrated
+	created := len(applied) > 0 && applied[0].Version == 1
+	if created {
+		o.Logger.InfoContext(ctx, "created the database", "version", applied[len(applied)-1].Version)
+	}
 	for _, m := range applied {
-		o.Logger.InfoContext(ctx, "migrated the database", "version", m.Version, "name", m.Name)
+		if !created {
+			o.Logger.InfoContext(ctx, "migrated the database", "version", m.Version, "name", m.Name)
+		}
 		done = append(done, Migrated{name, m})
 	}
 	return d, done, nil

@@ -67,7 +67,7 @@ func (p *pages) showBranding(w http.ResponseWriter, r *web.Request, b account.Br
 	accent = cmp.Or(accent, defaultAccent)
 	body.Accents = [2]account.Accent{accent, accent.Dark()}
 	pg := page(r, organizationPath, "Branding", body)
-	pg.Fields, pg.Status = fs, status
+	pg.Fields, pg.Status, pg.Sheets = fs, status, []string{"branding.css"}
 	return p.Render(w, r, "branding", pg)
 }
 
