@@ -35,7 +35,7 @@ const LogoPath = "/brand/"
 const (
 	// MaxLogoFile is the size limit of a file that becomes a logo, in bytes.
 	MaxLogoFile = 1 << 20
-	// maxLogoPixels bounds the memory of a decoded file, of which a pixel needs 8 bytes at most.
+	// maxLogoPixels bounds the memory of decoding: a pixel of a progressive JPEG needs 15 bytes.
 	maxLogoPixels = 4 << 20
 	// Logos are scaled down to this size, twice that of their display.
 	maxLogoWidth, maxLogoHeight = 400, 120
