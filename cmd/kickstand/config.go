@@ -81,6 +81,7 @@ type config struct {
 	SessionLifetime time.Duration `default:"2160h" help:"Lifetime of a session since its sign-in." group:"Sign-in"`
 	FreshProof      string        `placeholder:"DURATION" help:"Maximum age of a sign-in or confirmation for changes of keys, members, secrets and factors; off: no confirmation (default: 10m, off if the base URL is this machine)." group:"Sign-in"`
 	SignUp          string        `placeholder:"POLICY" help:"Sign-up policy: open, invited (only invited addresses), or domain:example.com,example.org (only these domains). Default: open if the base URL is this machine, else invited." group:"Sign-in"`
+	SignInBrand     string        `placeholder:"SLUG" help:"Organization whose name, logo and color the pages for signing in have, by its short name (default: those of Kickstand)." group:"Sign-in"`
 	RedirectOrigins []string      `placeholder:"ORIGIN" help:"Additional origins to which a sign-in may redirect." group:"Sign-in"`
 	Operators       []string      `placeholder:"ADDRESS" help:"Mail addresses of users who see and change settings of the server on the page Settings, Server (default: nobody; if the base URL is this machine, admins of the default organization)." group:"Sign-in"`
 
@@ -293,7 +294,7 @@ func (c *config) settings() (app.Config, error) {
 	a := app.Config{
 		BaseURL: c.BaseURL, FleetBaseURL: c.FleetBaseURL, SandboxBaseURL: c.SandboxBaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, DatabaseDirectURL: c.DatabaseDirectURL, DatabaseConnections: c.DatabaseConnections, BlobURL: c.BlobURL, RedisURL: c.RedisURL, SecretKey: c.SecretKey,
 		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom, OperatorMail: c.OperatorMail, AllowNoMail: c.AllowNoMail, ExtraHosts: c.ExtraHosts, Listen: c.Listen, EmailDeliveryAPIKey: c.EmailDeliveryAPIKey,
-		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, SessionLifetime: c.SessionLifetime, RedirectOrigins: c.RedirectOrigins, SignUp: c.SignUp, Operators: c.Operators,
+		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, SessionLifetime: c.SessionLifetime, RedirectOrigins: c.RedirectOrigins, SignUp: c.SignUp, SignInBrand: c.SignInBrand, Operators: c.Operators,
 		OIDCIssuer: c.OIDCIssuer, OIDCClientID: c.OIDCClientID, OIDCClientSecret: c.OIDCClientSecret,
 		MailboxClients: map[string]mailbox.OAuthClient{
 			email.ProviderGoogle:    {ID: c.GoogleClientID, Secret: c.GoogleClientSecret},

@@ -1,16 +1,11 @@
 package account
 
 import (
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
-
-	"github.com/kickstand-dev/kickstand/internal/audit"
-	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // Accent is the color of an organization on pages and in mails that people outside of it see:
@@ -100,31 +95,4 @@ func (c color) encode(round func(float64) float64) string {
 		rgb[i] = byte(min(max(round(s*255), 0), 255))
 	}
 	return "#" + hex.EncodeToString(rgb[:])
-}
-
-// SetAccent sets the color of an organization. Errors: [problem.Invalid], [problem.NotFound].
-func (s *Service) SetAccent(ctx context.Context, id, text string) (Organization, error) {
-	accent, err := ParseAccent(text)
-	if err != nil {
-		var v problem.Validation
-		v.Add("accent", "%v", err)
-		return Organization{}, v.Err()
-	}
-	var o Organization
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		var err error
-		if o, err = lockOrganization(ctx, tx, id); err != nil || o.Accent == accent {
-			return err
-		}
-		former := o.Accent
-		o.Accent, o.UpdatedAt = accent, tx.Now
-		if err := tx.Queue(ctx, "UPDATE organizations SET accent = $2, updated_at = $3 WHERE id = $1", id, string(o.Accent), o.UpdatedAt.UnixMicro()); err != nil {
-			return fmt.Errorf("set accent color: %w", err)
-		}
-		s.notifyAfterCommit(tx, id, "organization")
-		return s.audit.RecordTx(ctx, tx, audit.Entry{
-			OrganizationID: id, Action: AuditOrganization, Target: organizationTarget(o), Changes: map[string]audit.Change{"accent": {From: former, To: accent}},
-		})
-	})
-	return o, err
 }

@@ -118,6 +118,8 @@ type Service struct {
 	refreshLife time.Duration
 	sessionLife time.Duration
 
+	decodingLogo sync.Mutex // one at a time, which bounds the memory of uploads
+
 	freshProof      time.Duration
 	browserNotices  bool
 	signUp          atomic.Pointer[SignUpPolicy]

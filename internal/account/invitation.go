@@ -142,7 +142,7 @@ func (s *Service) invitationMail(i Invitation, o Organization, inviter string, t
 		inviter = mail.PlainName(inviter, "a user")
 	}
 	return mail.Notification{
-		Accent:  string(o.Accent),
+		Brand:   s.mailBrand(o),
 		Subject: "Join " + organization + " on Kickstand",
 		Before: []string{
 			fmt.Sprintf("%s invites you to work with %s on Kickstand, as %s.", mail.PlainName(i.InvitedBy, "Somebody"), organization, i.Role),
@@ -195,6 +195,7 @@ type InvitationPreview struct {
 	Invitation
 	Organization string // name
 	Accent       Accent // of the organization
+	Logo         Logo
 	Name         string // the invitee's name; empty: none yet
 }
 
@@ -210,9 +211,9 @@ func findInvitation(ctx context.Context, q db.Querier, invitationToken string, n
 		return InvitationPreview{}, errUnknownInvitation()
 	}
 	var w InvitationPreview
-	err := q.QueryRow(ctx, "SELECT "+invitationColumns+`, o.name, o.accent, coalesce((SELECT name FROM users WHERE email_key = i.email_key), '')
+	err := q.QueryRow(ctx, "SELECT "+invitationColumns+`, o.name, o.accent, o.logo, coalesce((SELECT name FROM users WHERE email_key = i.email_key), '')
 		FROM invitations i JOIN organizations o ON o.id = i.organization_id WHERE i.digest = $1`, t.digest()).
-		Scan(append(invitationFields(&w.Invitation), &w.Organization, (*string)(&w.Accent), &w.Name)...)
+		Scan(append(invitationFields(&w.Invitation), &w.Organization, (*string)(&w.Accent), (*string)(&w.Logo), &w.Name)...)
 	if errors.Is(err, db.ErrNoRows) {
 		return InvitationPreview{}, errUnknownInvitation()
 	}

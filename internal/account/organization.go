@@ -42,17 +42,19 @@ type Organization struct {
 	UpdatedAt      time.Time
 
 	Accent               Accent         // on pages and in mails that people outside of it see
+	Logo                 Logo           // at the same places
+	ReplyLogo            bool           // replies by mail end with the logo
 	TimeZone             string         // of its reports, an IANA name
 	SecondFactorRequired bool           // members work only in sessions with two factors
 	ProviderOnly         ProviderPolicy // members who must sign in by the identity provider
 }
 
-const organizationColumns = `id, name, slug, plan, pending_plan, past_due, coalesce(fleet_rate_limit, 0), second_factor_required, made_by, provider_only, time_zone, accent, created_at, updated_at`
+const organizationColumns = `id, name, slug, plan, pending_plan, past_due, coalesce(fleet_rate_limit, 0), second_factor_required, made_by, provider_only, time_zone, accent, logo, reply_logo, created_at, updated_at`
 
 func scanOrganization(row db.Row) (Organization, error) {
 	var o Organization
 	err := row.Scan(&o.ID, &o.Name, &o.Slug, &o.Plan, db.IntoText((*string)(&o.PendingPlan)), &o.PastDue, &o.FleetRateLimit, &o.SecondFactorRequired, &o.CreatedBy,
-		db.IntoText((*string)(&o.ProviderOnly)), &o.TimeZone, (*string)(&o.Accent),
+		db.IntoText((*string)(&o.ProviderOnly)), &o.TimeZone, (*string)(&o.Accent), (*string)(&o.Logo), &o.ReplyLogo,
 		db.IntoTime(&o.CreatedAt), db.IntoTime(&o.UpdatedAt))
 	if errors.Is(err, db.ErrNoRows) {
 		err = problem.New(problem.NotFound, "there is no such organization")

@@ -113,6 +113,9 @@ type Config struct {
 	// SignUp is a policy for [account.ParseSignUpPolicy]. Empty: open if the base URL is
 	// this machine, else invited.
 	SignUp string
+	// SignInBrand is the slug of the organization whose name, logo and color the pages outside of the dashboard
+	// have. Empty: none.
+	SignInBrand string
 	// FreshProof is the maximum age of a proof of identity for a sensitive change. 0: no
 	// proof if the base URL is this machine, else 10 minutes. Negative: no proof.
 	FreshProof time.Duration
@@ -222,6 +225,7 @@ type App struct {
 	receiver    *smtpd.Service
 	mailAddress string
 	mailSwitch  *mail.Switch
+	letters     email.Config
 	settings    *setting.Store
 	reloading   sync.Mutex
 	providers   http.RoundTripper // to URLs of the operator, which may be private
@@ -269,8 +273,14 @@ func openDatabase(ctx context.Context, url string, o db.Options, schema db.Schem
 		return nil, nil, errors.Join(fmt.Errorf("migrate the database %s: %w", name, err), d.Close())
 	}
 	var done []Migrated
+	created := len(applied) > 0 && applied[0].Version == 1
+	if created {
+		o.Logger.InfoContext(ctx, "created the database", "version", applied[len(applied)-1].Version)
+	}
 	for _, m := range applied {
-		o.Logger.InfoContext(ctx, "migrated the database", "version", m.Version, "name", m.Name)
+		if !created {
+			o.Logger.InfoContext(ctx, "migrated the database", "version", m.Version, "name", m.Name)
+		}
 		done = append(done, Migrated{name, m})
 	}
 	return d, done, nil
@@ -496,7 +506,9 @@ func (a *App) openChannels() (in incoming, err error) {
 	if err != nil {
 		return in, err
 	}
-	if in.letters, err = openLetters(c); err != nil {
+	in.letters, err = openLetters(c)
+	a.letters = in.letters
+	if err != nil {
 		return in, err
 	}
 	a.adapters = []channel.Adapter{
@@ -586,7 +598,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		DB: a.DB, Blob: a.blobs, Connections: a.Connections, Adapters: a.adapters, Box: a.box,
 		Mail: out.server, OpenMail: a.ownMail(out.guard, out.public, out.providers),
 		HTTP: out.providers, PublicHTTP: out.public,
-		BaseURL: c.BaseURL, OrganizationName: a.organizationName, RetryTimeScale: c.RetryTimeScale, Observe: a.metrics.Reply, Logger: a.log,
+		BaseURL: c.BaseURL, OrganizationName: a.organizationName, Brand: a.Accounts.ReplyBrand, RetryTimeScale: c.RetryTimeScale, Observe: a.metrics.Reply, Logger: a.log,
 	})
 	a.Quotas = a.openQuotas(out.outbox)
 	operator, err := c.operator()

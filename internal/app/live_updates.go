@@ -32,7 +32,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 		mailbox = mailboxPath
 	}
 	site := web.New(web.Config{
-		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Factors: a.Factors, Billing: a.Billing, Shop: a.Shop, Live: a.live, Endpoints: places, Mailbox: mailbox, Logger: a.log, NotFound: a.notFound, IsOperator: a.isOperator,
+		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Factors: a.Factors, Billing: a.Billing, Shop: a.Shop, Live: a.live, Endpoints: places, Mailbox: mailbox, Logger: a.log, NotFound: a.notFound, Brand: a.siteBrand, IsOperator: a.isOperator,
 	})
 	a.site = site
 	inbox.Register(site, inbox.Config{

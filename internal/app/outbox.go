@@ -25,7 +25,9 @@ type outbox struct {
 	queue  *queue.Queue
 	sender mail.Sender
 	from   func() mail.Address // sender of mails without one
-	box    *seal.Box           // encrypts waiting mails: sign-in links are as sensitive as passwords
+	// brand returns the look of notifications to an address.
+	brand func(ctx context.Context, q db.Querier, address string) (mail.Brand, error)
+	box   *seal.Box // encrypts waiting mails: sign-in links are as sensitive as passwords
 }
 
 // Kinds of mail jobs.
@@ -146,7 +148,7 @@ func deploymentCredentials(c Config, letters email.Config) map[string]channel.Cr
 }
 
 func (a *App) openOutbox(server *mail.Switch, box *seal.Box) *outbox {
-	o := &outbox{queue: a.queue, sender: server, from: server.From, box: box}
+	o := &outbox{queue: a.queue, sender: server, from: server.From, brand: a.mailBrand, box: box}
 	a.queue.Handle(queue.Worker{Kind: mailKind, Outgoing: true, Concurrency: 8, Run: o.send, Retry: mail.Retry})
 	a.queue.Handle(queue.Worker{Kind: accountMailKind, Concurrency: 8, Run: o.send, Retry: mail.Retry})
 	return o
@@ -172,6 +174,15 @@ func (o *outbox) enqueue(ctx context.Context, tx *db.Tx, kind string, m mail.Mes
 	}
 	if m.From == (mail.Address{}) {
 		m.From = o.from()
+	}
+	if m.Notification != nil {
+		brand, err := o.brand(ctx, tx, m.To[0].Address)
+		if err != nil {
+			return fmt.Errorf("brand of the mail: %w", err)
+		}
+		if err := m.SetBrand(brand); err != nil {
+			return err
+		}
 	}
 	if m.MessageID == "" {
 		// Fixed now, so that a mail sent twice is recognizable.

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/setting"
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
 )
@@ -53,9 +55,18 @@ func (c *Config) set(name, value string) (err error) {
 	case setting.SMTPURL:
 		c.SMTPURL = value
 		_, err = mail.OpenSMTP(value)
+	case setting.DeliveryKey:
+		c.EmailDeliveryAPIKey = value
+		if _, err = mail.OpenAPI(mail.DefaultAPIURL, value); err != nil {
+			err = errors.New("has no keys with such characters")
+		}
+	case setting.SignInBrand:
+		c.SignInBrand = value
 	case setting.MailFrom:
 		c.MailFrom = value
-		_, err = mail.ParseAddress(value)
+		if _, err = mail.ParseAddress(value); err != nil {
+			err = errors.New("must be an address such as Acme <help@example.com>")
+		}
 	case setting.SignUp:
 		c.SignUp = value
 		_, err = account.ParseSignUpPolicy(value)
@@ -154,7 +165,8 @@ func (a *App) reloadSettings(ctx context.Context) error {
 	var changed []string
 	for name, differs := range map[string]bool{
 		setting.SMTPURL: next.SMTPURL != now.SMTPURL, setting.MailFrom: next.MailFrom != now.MailFrom,
-		setting.SignUp: next.SignUp != now.SignUp, setting.Retention: next.Retention != now.Retention,
+		setting.DeliveryKey: next.EmailDeliveryAPIKey != now.EmailDeliveryAPIKey,
+		setting.SignUp:      next.SignUp != now.SignUp, setting.SignInBrand: next.SignInBrand != now.SignInBrand, setting.Retention: next.Retention != now.Retention,
 	} {
 		if differs {
 			changed = append(changed, name)
@@ -172,12 +184,15 @@ func (a *App) reloadSettings(ctx context.Context) error {
 		return err
 	}
 	sender := mail.Current(a.mailSwitch)
-	if next.SMTPURL != now.SMTPURL {
+	if next.SMTPURL != now.SMTPURL || next.EmailDeliveryAPIKey != now.EmailDeliveryAPIKey {
 		if sender, err = a.openMail(&next, a.providers); err != nil {
 			return err
 		}
 	}
 	a.mailSwitch.Set(sender, from)
+	if next.EmailDeliveryAPIKey != now.EmailDeliveryAPIKey {
+		a.Inbound.SetCredentials(deploymentCredentials(next, a.letters))
+	}
 	a.Accounts.SetSignUp(policy)
 	a.current.Store(&next)
 	slices.Sort(changed)
@@ -216,6 +231,9 @@ func (a *App) candidate(ctx context.Context, values map[string]string) (Config, 
 			return Config{}, &setting.Error{Name: name, Err: errors.New("cannot be changed while the server runs")}
 		}
 	}
+	if err := a.checkPage(ctx, values); err != nil {
+		return Config{}, err
+	}
 	maps.Copy(page, values)
 	c, err := a.given.withPage(page)
 	if err != nil {
@@ -225,6 +243,23 @@ func (a *App) candidate(ctx context.Context, values map[string]string) (Config, 
 		return c, &setting.Error{Name: setting.SMTPURL, Err: errors.New("is the only way to send mail: this server has a public base URL")}
 	}
 	return c, nil
+}
+
+// checkPage refuses values that are valid in a file, but not on the page.
+func (a *App) checkPage(ctx context.Context, values map[string]string) error {
+	if values[setting.DeliveryKey] != "" && a.given.APIURLs["email-delivery"] != "" {
+		// With a key, the URL is no longer that of the connections.
+		return &setting.Error{Name: setting.DeliveryKey, Err: errors.New("has its own address in email-delivery-api-url: set its key in the same place")}
+	}
+	slug := values[setting.SignInBrand]
+	if slug == "" {
+		return nil
+	}
+	_, err := a.Accounts.OrganizationBySlug(ctx, slug)
+	if problem.Of(err) == problem.NotFound {
+		return &setting.Error{Name: setting.SignInBrand, Err: errors.New("is not the short name of an organization")}
+	}
+	return err
 }
 
 // SaveSettings stores values of the page by the names of their settings, all or none, and applies them; an
@@ -249,10 +284,6 @@ func (a *App) TestMail(ctx context.Context, values map[string]string, to string)
 	if err != nil {
 		return err
 	}
-	sender, err := a.openMail(&c, a.providers)
-	if err != nil {
-		return err
-	}
 	from, err := mail.ParseAddress(c.MailFrom)
 	if err != nil {
 		return err
@@ -264,12 +295,53 @@ func (a *App) TestMail(ctx context.Context, values map[string]string, to string)
 	if err != nil {
 		return err
 	}
+	by := setting.SMTPURL
+	if c.SMTPURL == "" && c.EmailDeliveryAPIKey != "" {
+		by = setting.DeliveryKey
+	}
+	if err := a.sendTestMail(ctx, &c, by, m); err != nil || by == setting.DeliveryKey || values[setting.DeliveryKey] == "" {
+		return err
+	}
+	c.SMTPURL = "" // the new key is tested, too
+	return a.sendTestMail(ctx, &c, setting.DeliveryKey, m)
+}
+
+// sendTestMail sends a mail by the setting of c that sends mails.
+func (a *App) sendTestMail(ctx context.Context, c *Config, by string, m mail.Message) error {
+	sender, err := a.openMail(c, a.providers)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, testMailTimeout)
 	defer cancel()
 	if err := sender.Send(ctx, m); err != nil {
-		return &setting.Error{Name: setting.SMTPURL, Err: fmt.Errorf("did not accept the test mail: %s", strings.TrimPrefix(err.Error(), "mail: "))}
+		return &setting.Error{Name: by, Err: fmt.Errorf("did not accept the test mail: %s", strings.TrimPrefix(err.Error(), "mail: "))}
 	}
 	return nil
+}
+
+// mailBrand returns the look of notifications to an address: that of its user's organization, or, as on the
+// pages for signing in, of the operator's choice.
+func (a *App) mailBrand(ctx context.Context, q db.Querier, address string) (mail.Brand, error) {
+	b, err := a.Accounts.MailBrand(ctx, q, address)
+	slug := a.current.Load().SignInBrand
+	if err != nil || b != (mail.Brand{}) || slug == "" {
+		return b, err
+	}
+	return a.Accounts.MailBrandOf(ctx, q, slug)
+}
+
+// siteBrand returns the organization whose brand the pages outside of the dashboard have.
+func (a *App) siteBrand(ctx context.Context) (account.Organization, bool) {
+	slug := a.current.Load().SignInBrand
+	if slug == "" {
+		return account.Organization{}, false
+	}
+	o, err := a.Accounts.OrganizationBySlug(ctx, slug)
+	if err != nil {
+		a.log.WarnContext(ctx, "organization of sign-in-brand not found", "slug", slug, "error", err)
+	}
+	return o, err == nil
 }
 
 // isOperator reports whether a user sees and changes the server's settings.

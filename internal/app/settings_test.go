@@ -1,15 +1,22 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"image"
+	"image/png"
+	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/emersion/go-smtp"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
@@ -29,6 +36,8 @@ func describedSettings() []setting.Setting {
 		{Name: setting.MailFrom, Area: "Mail", Help: "Sender.", Value: "no-reply@help.example", Source: setting.Default},
 		{Name: setting.SignUp, Area: "Sign-in", Help: "Sign-up policy.", Source: setting.Default},
 		{Name: setting.Retention, Area: "Retention", Help: "How long history is stored.", Value: "events=90d, attempts=30d, inbound=30d, requests=7d, audit=never", Source: setting.Default},
+		{Name: setting.DeliveryKey, Area: "Mail", Help: "The mail delivery provider's API key.", Source: setting.Default},
+		{Name: setting.SignInBrand, Area: "Sign-in", Help: "Organization whose brand the pages for signing in have.", Source: setting.Default},
 	}
 }
 
@@ -247,5 +256,151 @@ func TestLastWayToMail(t *testing.T) {
 	}
 	if err := a.SaveSettings(t.Context(), map[string]string{setting.SMTPURL: ""}); err == nil || a.current.Load().SMTPURL == "" {
 		t.Errorf("it is deleted: %v", err)
+	}
+}
+
+// TestDeliveryKeyOnPage: the key of the delivery provider is saved only if the provider accepts it, applies at once, and is
+// not shown again.
+func TestDeliveryKeyOnPage(t *testing.T) {
+	var keys []string
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		keys = append(keys, key)
+		if key != "re_good" {
+			w.WriteHeader(http.StatusUnauthorized)
+			io.WriteString(w, `{"message":"API key is invalid"}`)
+			return
+		}
+		io.WriteString(w, `{"id":"1"}`)
+	}))
+	defer provider.Close()
+	s := &strict{t: t, App: openWithSettings(t, dbtest.URL(t), t.TempDir(), describedSettings(), "ada@example.com")}
+	var err error
+	if s.org, err = s.Accounts.CreateOrganization(t.Context(), account.NewOrganization{Name: "Acme", Default: true}); err != nil {
+		t.Fatal(err)
+	}
+	s.ada = s.admin("ada@example.com")
+	ada := s.signIn(s.ada)
+	const page = "/settings/server/mail"
+
+	s.given.APIURLs = map[string]string{"email-delivery": provider.URL}
+	form := url.Values{setting.DeliveryKey: {"re_good"}, setting.MailFrom: {"help@acme.example"}, "do": {"save"}}
+	if status, body := s.serverPage(ada, "POST", page, form); status != http.StatusUnprocessableEntity || !strings.Contains(body, "email-delivery-api-url") || len(keys) > 0 {
+		t.Errorf("with an address of the deployment: got %d, %d calls, %s", status, len(keys), body)
+	}
+	s.given.APIURLs = nil
+	s.providers = redirected{provider.URL}
+	form.Set(setting.DeliveryKey, "re bad")
+	if status, body := s.serverPage(ada, "POST", page, form); status != http.StatusUnprocessableEntity || !strings.Contains(body, "Mail delivery provider has no keys with such characters") || strings.Contains(body, "re bad") {
+		t.Errorf("a malformed key: got %d %s", status, body)
+	}
+	form.Set(setting.DeliveryKey, "re_wrong")
+	if status, body := s.serverPage(ada, "POST", page, form); status != http.StatusUnprocessableEntity || !strings.Contains(body, "Mail delivery provider did not accept the test mail") || strings.Contains(body, "re_wrong") {
+		t.Errorf("a wrong key: got %d %s", status, body)
+	}
+	form.Set(setting.DeliveryKey, "re_good")
+	if status, body := s.serverPage(ada, "POST", page, form); status != http.StatusSeeOther {
+		t.Fatalf("a good key: got %d %s", status, body)
+	}
+	if _, ok := mail.Current(s.mailSwitch).(*mail.HTTPSender); !ok || s.current.Load().EmailDeliveryAPIKey != "re_good" {
+		t.Errorf("mails are sent by %T", mail.Current(s.mailSwitch))
+	}
+	if _, body := s.serverPage(ada, "GET", page, nil); strings.Contains(body, "re_good") || !strings.Contains(body, "********") {
+		t.Errorf("the page shows the key, or no mask: %s", body)
+	}
+	// The mail server has precedence, and a new key is tested nevertheless.
+	relay := mailtest.NewServer(t, mailtest.ServerConfig{})
+	form.Set(setting.SMTPURL, relay.URL)
+	form.Set(setting.DeliveryKey, "re_wrong")
+	if status, body := s.serverPage(ada, "POST", page, form); status != http.StatusUnprocessableEntity || !strings.Contains(body, "Mail delivery provider did not accept the test mail") {
+		t.Errorf("a wrong key beside a mail server: got %d %s", status, body)
+	}
+	entries, err := audit.List(t.Context(), []*audit.Log{s.Audit}, "", audit.Query{Action: setting.Changed, Limit: 10})
+	if err != nil || strings.Contains(slog.AnyValue(entries.Entries).String(), "re_good") {
+		t.Errorf("recorded %v, %v", entries.Entries, err)
+	}
+}
+
+// redirected sends all requests to one address.
+type redirected struct{ to string }
+
+func (r redirected) RoundTrip(req *http.Request) (*http.Response, error) {
+	u, err := url.Parse(r.to)
+	if err != nil {
+		return nil, err
+	}
+	req = req.Clone(req.Context())
+	req.URL.Scheme, req.URL.Host = u.Scheme, u.Host
+	return http.DefaultTransport.RoundTrip(req)
+}
+
+// TestFixedMailServerRefuses: the page names the setting of the deployment that refuses the test mail of another setting.
+func TestFixedMailServerRefuses(t *testing.T) {
+	relay := mailtest.NewServer(t, mailtest.ServerConfig{Refuse: func(command string) *smtp.SMTPError {
+		if strings.HasPrefix(command, "MAIL help@") {
+			return &smtp.SMTPError{Code: 550, Message: "not your domain"}
+		}
+		return nil
+	}})
+	list := describedSettings()
+	list[1].Source, list[1].By, list[1].Value = setting.Variable, "KICKSTAND_SMTP_URL", relay.URL
+	s := &strict{t: t, App: openWithSettings(t, dbtest.URL(t), t.TempDir(), list, "ada@example.com")}
+	s.given.SMTPURL = relay.URL
+	var err error
+	if s.org, err = s.Accounts.CreateOrganization(t.Context(), account.NewOrganization{Name: "Acme", Default: true}); err != nil {
+		t.Fatal(err)
+	}
+	s.ada = s.admin("ada@example.com")
+	form := url.Values{setting.MailFrom: {"help@acme.example"}, "do": {"save"}}
+	status, body := s.serverPage(s.signIn(s.ada), "POST", "/settings/server/mail", form)
+	if status != http.StatusUnprocessableEntity || !strings.Contains(body, "The value of smtp-url did not accept the test mail") {
+		t.Errorf("got %d %s", status, body)
+	}
+}
+
+// TestBrandedPagesAndMails: mails to members and pages of their links have the look of their organization, the pages for
+// signing in that of the operator's choice.
+func TestBrandedPagesAndMails(t *testing.T) {
+	s := &strict{t: t, App: openWithSettings(t, dbtest.URL(t), t.TempDir(), describedSettings(), "ada@example.com")}
+	var err error
+	if s.org, err = s.Accounts.CreateOrganization(t.Context(), account.NewOrganization{Name: "Acme", Default: true}); err != nil {
+		t.Fatal(err)
+	}
+	s.ada = s.admin("ada@example.com")
+	ada := s.signIn(s.ada)
+	picture := image.NewGray(image.Rect(0, 0, 100, 50)) // black
+	var file bytes.Buffer
+	if err := png.Encode(&file, picture); err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.Accounts.SetBranding(t.Context(), s.org.ID, account.Branding{Accent: "#5b21b6", File: file.Bytes()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	logo := o.Logo.Path()
+	if _, body := s.serverPage(ada, "GET", "/forgot-password", nil); strings.Contains(body, logo) || !strings.Contains(body, ">Kickstand</a>") {
+		t.Errorf("without the operator's choice: %s", body)
+	}
+	if status, body := s.serverPage(ada, "POST", "/settings/server/sign-in", url.Values{setting.SignUp: {"open"}, setting.SignInBrand: {"nobody"}}); status != http.StatusUnprocessableEntity || !strings.Contains(body, "is not the short name of an organization") {
+		t.Errorf("an unknown organization: got %d %s", status, body)
+	}
+	if status, body := s.serverPage(ada, "POST", "/settings/server/sign-in", url.Values{setting.SignUp: {"open"}, setting.SignInBrand: {o.Slug}}); status != http.StatusSeeOther {
+		t.Fatalf("got %d %s", status, body)
+	}
+	if _, body := s.serverPage(ada, "GET", "/forgot-password", nil); !strings.Contains(body, `<img src="`+logo+`" alt="Acme" width="50" height="25">`) || !strings.Contains(body, "– Acme</title>") {
+		t.Errorf("with the operator's choice: %s", body)
+	}
+
+	if b, err := s.mailBrand(t.Context(), s.DB, "stranger@example.com"); err != nil || b.Logo != s.BaseURL+logo || b.Accent != "#5b21b6" {
+		t.Errorf("a stranger, with the operator's choice: got %+v, %v", b, err)
+	}
+	if err := s.SaveSettings(t.Context(), map[string]string{setting.SignInBrand: ""}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := s.mailBrand(t.Context(), s.DB, "stranger@example.com"); err != nil || b != (mail.Brand{}) {
+		t.Errorf("a stranger: got %+v, %v", b, err)
+	}
+	if b, err := s.mailBrand(t.Context(), s.DB, "ADA@example.com"); err != nil || b.Name != "Acme" || b.Width != 50 {
+		t.Errorf("a member: got %+v, %v", b, err)
 	}
 }

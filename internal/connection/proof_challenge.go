@@ -188,7 +188,8 @@ func (s *Service) challenge(ctx context.Context, c Connection, way channel.Proof
 // organization except for the recipient address.
 func challengeMail(to, baseURL, token, code string) (mail.Message, error) {
 	l := mail.Notification{
-		Subject: "Connect this address to Kickstand? " + token,
+		Unbranded: true,
+		Subject:   "Connect this address to Kickstand? " + token,
 		Before: []string{
 			"Hello,",
 			"An organization on the Kickstand server " + baseURL + " asks to connect this address as a support channel. " +

@@ -131,7 +131,8 @@ func (s *Service) deadMail(to mail.Address, counts []deadCount, operator bool) (
 		lines[i] = fmt.Sprintf("%s: %s", c.channel, plural(c.events))
 	}
 	l := mail.Notification{
-		Subject: "Inbound events could not be processed",
+		Unbranded: true,
+		Subject:   "Inbound events could not be processed",
 		Before: []string{
 			"Hello,",
 			"Kickstand received these events at " + s.baseURL + " and could not process them; every attempt failed. They are not in the inbox until they are processed.",

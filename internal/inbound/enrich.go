@@ -192,7 +192,7 @@ func (s *Service) credentialsOf(c *connection.Connection, channelName string, by
 	if own.HasAPI() || !byDeployment {
 		return own
 	}
-	if shared, ok := s.deploymentCredentials[channelName]; ok {
+	if shared, ok := (*s.deploymentCredentials.Load())[channelName]; ok {
 		return shared
 	}
 	return own

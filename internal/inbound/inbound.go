@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/blob"
@@ -145,7 +146,7 @@ type Service struct {
 	secrets               map[string][]string
 	secretEncodings       map[string][]string // forms of the deployment's secrets, by adapter
 	verifyTokens          map[string][]string
-	deploymentCredentials map[string]channel.Credentials
+	deploymentCredentials atomic.Pointer[map[string]channel.Credentials]
 	baseURL               string
 	formerOwner           func(ctx context.Context, q db.Querier, address string) (id string, ok bool, err error)
 	defaultOrganization   func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
@@ -180,13 +181,18 @@ const concurrency = 128
 // the same few records.
 const deploymentConcurrency = 8
 
+// SetCredentials replaces the deployment's API credentials. Calls that run use the former ones.
+func (s *Service) SetCredentials(byChannel map[string]channel.Credentials) {
+	s.deploymentCredentials.Store(&byChannel)
+}
+
 // Open returns the service and registers one queue worker per channel, so that failures of one
 // channel do not delay others.
 func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
 		billing: c.Billing, calls: c.Calls, shops: c.Shops, connectionEvents: c.ConnectionEvents,
-		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, verifyTokens: c.VerifyTokens, deploymentCredentials: c.Credentials, baseURL: c.BaseURL,
+		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, verifyTokens: c.VerifyTokens, baseURL: c.BaseURL,
 		defaultOrganization: c.DefaultOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, txt: c.TXT, media: c.Media, api: c.API, operator: c.Operator, mailer: c.Mailer, admins: c.Admins, quotas: c.Quotas, audit: c.Audit, log: c.Logger,
 		secretEncodings: make(map[string][]string),
 		counts:          make(map[string]*channelCounts),
@@ -196,6 +202,7 @@ func Open(c Config) *Service {
 		trustedProxies: c.TrustedProxies,
 		responseMemory: semaphore.NewWeighted(maxResponseMemory),
 	}
+	s.SetCredentials(c.Credentials)
 	for _, a := range c.Adapters {
 		info := a.Info()
 		name, atOnce := info.Name, concurrency

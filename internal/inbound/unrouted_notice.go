@@ -155,7 +155,8 @@ func listUnrouted(ctx context.Context, tx *db.Tx, since time.Time) (list []recip
 // unroutedMail returns the mail about unrouted events.
 func (s *Service) unroutedMail(list []recipientCount, more bool) (mail.Message, error) {
 	l := mail.Notification{
-		Subject: "Inbound events have no organization",
+		Unbranded: true,
+		Subject:   "Inbound events have no organization",
 		Before: []string{
 			"Hello,",
 			"These addresses received events at " + s.baseURL + " without a connection. They are not in the inbox until they are routed.",

@@ -84,6 +84,10 @@ type Message struct {
 	EnvelopeFrom string
 
 	Attachments []Attachment
+
+	// Notification is what the message is rendered from, if it has no brand yet; see
+	// [Message.SetBrand]. It is not stored.
+	Notification *Notification `json:"-"`
 }
 
 // Header is a further header field, such as In-Reply-To or Auto-Submitted. A non-ASCII value is

@@ -77,7 +77,9 @@ type Config struct {
 	BaseURL    string // public address, without a trailing slash
 	// OrganizationName returns the sender's name for a connection without a name.
 	OrganizationName func(ctx context.Context, organizationID string) (string, error)
-	RetryTimeScale   float64 // multiplies every wait; 0 means 1
+	// Brand returns what follows the HTML of an organization's mails; the zero value is nothing. May be nil.
+	Brand          func(ctx context.Context, organizationID string) (mail.Brand, error)
+	RetryTimeScale float64 // multiplies every wait; 0 means 1
 	// Observe is called after each attempt to send a message, with its outcome: sent, retry,
 	// unclear (retry of a message that may have arrived) or failed. nil: no one.
 	Observe func(channel, outcome string)
@@ -98,6 +100,7 @@ type Service struct {
 	publicHTTP       http.RoundTripper
 	baseURL          string
 	organizationName func(ctx context.Context, organizationID string) (string, error)
+	brand            func(ctx context.Context, organizationID string) (mail.Brand, error)
 	scale            float64
 	observe          func(channel, outcome string)
 	log              *slog.Logger
@@ -116,13 +119,16 @@ func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, blob: c.Blob, connections: c.Connections, adapters: make(map[string]channel.Adapter), box: c.Box,
 		mail: c.Mail, openMail: c.OpenMail, http: c.HTTP, publicHTTP: c.PublicHTTP, baseURL: strings.TrimRight(c.BaseURL, "/"),
-		organizationName: c.OrganizationName, scale: c.RetryTimeScale, observe: c.Observe, log: c.Logger,
+		organizationName: c.OrganizationName, brand: c.Brand, scale: c.RetryTimeScale, observe: c.Observe, log: c.Logger,
 	}
 	if s.observe == nil {
 		s.observe = func(string, string) {}
 	}
 	if s.openMail == nil {
 		s.openMail = func(*connection.Connection, channel.Credentials) (mail.TrackedSender, error) { return nil, nil }
+	}
+	if s.brand == nil {
+		s.brand = func(context.Context, string) (mail.Brand, error) { return mail.Brand{}, nil }
 	}
 	if s.scale == 0 {
 		s.scale = 1

@@ -95,6 +95,7 @@ type rig struct {
 	poll   time.Duration // of the queue; 0: never
 	lease  time.Duration // of the queue; 0: its default
 	before func()        // called before each attempt
+	brand  mail.Brand    // of replies
 
 	connection connection.Connection // of tests with a single one
 
@@ -162,6 +163,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.Service = outbound.Open(outbound.Config{
 		DB: d, Blob: files, Connections: r.connections, Adapters: adapters, Box: r.box, Mail: r.mail, OpenMail: r.open, HTTP: r.http,
 		BaseURL: "https://help.example", RetryTimeScale: r.scale, Logger: log,
+		Brand: func(context.Context, string) (mail.Brand, error) { return r.brand, nil },
 		OrganizationName: func(context.Context, string) (string, error) {
 			if r.before != nil {
 				r.before()

@@ -45,6 +45,13 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 		return a.conclude(ctx, outcome{verdict: refusedVerdict("the file " + missing + " is gone")})
 	}
 
+	if a.w.HTML != "" {
+		brand, err := a.brand(ctx, a.connection.OrganizationID)
+		if err != nil {
+			return fmt.Errorf("brand of the mail: %w", err)
+		}
+		a.w.HTML += brand.Footer()
+	}
 	id, failure, err := a.transmitMail(ctx, c, r)
 	if err != nil {
 		return err

@@ -574,3 +574,22 @@ func TestBigMailsOfADeadServer(t *testing.T) {
 		}
 	})
 }
+
+// TestReplyBrand: the logo follows the HTML of a reply, and not its text.
+func TestReplyBrand(t *testing.T) {
+	for _, brand := range []mail.Brand{{}, {Name: "Acme", Logo: "https://help.example/brand/1.png", Width: 100, Height: 30}} {
+		server := new(relay)
+		r := newRig(t, func(r *rig) { r.mail, r.brand = server, brand })
+		c := r.connect("email-raw", ourMail)
+		m := r.reply(r.mails(c, question).TicketID, "Under the **mat**.")
+		r.run()
+		r.until(m, channel.ReceiptSent, "")
+		got := server.received
+		if len(got) != 1 || !strings.Contains(got[0].HTML, "<strong>mat</strong>") || !strings.HasSuffix(got[0].HTML, brand.Footer()) || strings.Contains(got[0].HTML, "<img") != (brand.Logo != "") {
+			t.Errorf("%+v: got %+v", brand, got)
+		}
+		if strings.Contains(r.message(m).HTML, "<img") {
+			t.Error("the ticket has the logo")
+		}
+	}
+}

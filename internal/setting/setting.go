@@ -32,14 +32,16 @@ const (
 
 // The settings that a page can change.
 const (
-	SMTPURL   = "smtp-url"
-	MailFrom  = "mail-from"
-	SignUp    = "sign-up"
-	Retention = "retention"
+	SMTPURL     = "smtp-url"
+	DeliveryKey = "email-delivery-api-key"
+	MailFrom    = "mail-from"
+	SignUp      = "sign-up"
+	SignInBrand = "sign-in-brand"
+	Retention   = "retention"
 )
 
 // Changeable are the settings that a page can change.
-var Changeable = []string{SMTPURL, MailFrom, SignUp, Retention}
+var Changeable = []string{SMTPURL, DeliveryKey, MailFrom, SignUp, SignInBrand, Retention}
 
 // Setting is a setting with its effective value.
 type Setting struct {
@@ -93,8 +95,11 @@ func MaskURL(raw string) string {
 
 // Show returns the value of a changeable setting with its secrets masked.
 func Show(name, value string) string {
-	if name == SMTPURL {
+	switch name {
+	case SMTPURL:
 		return MaskURL(value)
+	case DeliveryKey:
+		return Mask(value)
 	}
 	return value
 }

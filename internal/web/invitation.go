@@ -90,5 +90,5 @@ func invitationFields(w account.InvitationPreview, typed string) Fields {
 
 func (s *Site) invite(w http.ResponseWriter, r *http.Request, status int, body invitation, fs Fields) {
 	fs.Focus()
-	s.render(w, r, status, "invitation", page{Title: "You are invited", Posts: true, Script: zoneScript, Brand: brandSheet(body.Accent), Fields: fs, Body: body})
+	s.render(w, r, status, "invitation", page{Title: "You are invited", Posts: true, Script: zoneScript, Brand: newBrand("", body.Organization, body.Accent, body.Logo), Fields: fs, Body: body})
 }

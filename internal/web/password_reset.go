@@ -96,5 +96,5 @@ func resetFields() Fields {
 
 func (s *Site) renderReset(w http.ResponseWriter, r *http.Request, status int, body reset, fs Fields) {
 	fs.Focus()
-	s.render(w, r, status, "resetpassword", page{Title: "Choose a new password", Posts: true, Script: passwordScript, Fields: fs, Body: body})
+	s.render(w, r, status, "resetpassword", page{Title: "Choose a new password", Posts: true, Script: passwordScript, Brand: s.brandOf(r.Context(), body.Email), Fields: fs, Body: body})
 }

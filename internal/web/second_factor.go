@@ -92,7 +92,7 @@ func (s *Site) renderSecondFactor(w http.ResponseWriter, r *http.Request, to str
 			return
 		}
 	}
-	s.render(w, r, status, "secondfactor", page{Title: "Second factor", Posts: true, Script: passkeyScript, Body: body})
+	s.render(w, r, status, "secondfactor", page{Title: "Second factor", Posts: true, Script: passkeyScript, Brand: s.brandOf(r.Context(), p.User.Email), Body: body})
 }
 
 // completeSignIn checks the second factor and creates the session.

@@ -85,7 +85,7 @@ func (s *Site) confirmLink(w http.ResponseWriter, r *http.Request, body linkForm
 			body.Present = id.User.Email
 		}
 	}
-	s.render(w, r, http.StatusOK, "link", page{Title: "Sign in", Posts: true, Script: zoneScript, Body: body})
+	s.render(w, r, http.StatusOK, "link", page{Title: "Sign in", Posts: true, Script: zoneScript, Brand: s.brandOf(r.Context(), body.Email), Body: body})
 }
 
 // isBrowser reports whether a browser sent r: by its Fetch metadata, and for older

@@ -62,6 +62,9 @@ type Config struct {
 	// NotFound is called with the id in the path of a page that does not exist in the
 	// caller's organization; another organization may have it. May be nil.
 	NotFound func(ctx context.Context, organizationID, id string)
+	// Brand returns the organization whose name, logo and color the pages outside of the dashboard have;
+	// false: none. May be nil.
+	Brand func(ctx context.Context) (account.Organization, bool)
 	// IsOperator reports whether a user sees and changes the settings of the deployment. Nil: nobody.
 	IsOperator func(ctx context.Context, by account.Identity) bool
 }
@@ -93,7 +96,8 @@ type Site struct {
 	assets    *assets
 	streams   streams
 
-	isOperator   func(ctx context.Context, by account.Identity) bool // nil: nobody
+	siteBrand    func(ctx context.Context) (account.Organization, bool) // nil: none
+	isOperator   func(ctx context.Context, by account.Identity) bool    // nil: nobody
 	onNotFound   func(ctx context.Context, organizationID, id string)
 	countNotices func(ctx context.Context, organizationID, userID string) (int, error) // nil: none
 }
@@ -113,6 +117,7 @@ func New(c Config) *Site {
 		mailbox:   c.Mailbox,
 		log:       c.Logger,
 
+		siteBrand:  c.Brand,
 		isOperator: c.IsOperator,
 		onNotFound: c.NotFound,
 		mux:        http.NewServeMux(),
@@ -166,7 +171,7 @@ func (s *Site) handlePages() {
 	}
 	s.handle("/live", s.liveEvents, nil)
 	s.handle(pushWorkerPath, s.pushWorker, nil)
-	s.mux.HandleFunc("GET "+brandPath+"{sheet}", s.brand)
+	s.mux.HandleFunc("GET "+brandPath+"{file}", s.brand)
 	s.mux.Handle("GET "+s.assets.base, s.assets)
 	s.mux.HandleFunc("/", s.notFound)
 }
@@ -229,13 +234,16 @@ type page struct {
 	Wide   bool    // wider than a card
 	Posts  bool    // contains a form
 	Script string  // a module of static/js; empty: none
-	Brand  string  // path of the style sheet with an organization's color; empty: none
+	Brand  *brand  // nil: that of the site
 	Fields Fields  // of the form; the errors are listed above it
 	Notice *Notice // of the action before; nil: none
 	Body   any     // for the page's template
 }
 
 func (s *Site) render(w http.ResponseWriter, r *http.Request, status int, name string, p page) {
+	if p.Brand == nil {
+		p.Brand = s.defaultBrand(r.Context())
+	}
 	body, err := s.templates.execute(name, "layout", p)
 	if err != nil {
 		s.log.ErrorContext(r.Context(), "page not rendered", "page", name, "error", err)

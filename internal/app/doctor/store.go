@@ -246,7 +246,7 @@ func Organizations(count int, hasDefault bool, err error) Finding {
 	case err != nil:
 		return fail(fmt.Sprintf("they cannot be read: %v", err), "Look at the database.")
 	case count == 0:
-		return warn("there is none", "Run `kickstand org create` and `kickstand user create`.")
+		return warn("there is none", "Sign up on the page, or run `kickstand org create` and `kickstand user create`.")
 	case !hasDefault:
 		return warn(fmt.Sprintf("%d, and none is the default: inbound events that no connection claims stay unrouted", count), "Run `kickstand org default` with the slug of one.")
 	}

@@ -47,7 +47,7 @@ type customerRow struct {
 	Changed web.Time
 }
 
-// displayName returns a customer's name, address or number.
+// displayName returns a customer's name, address, number or account.
 func displayName(c *desk.Customer) string {
 	if c.Name != "" {
 		return c.Name
@@ -58,9 +58,9 @@ func displayName(c *desk.Customer) string {
 		}
 	}
 	for _, i := range c.Identities {
-		return i.ExternalID
+		return channelLabel(i.Channel) + " " + i.ExternalID
 	}
-	return "Somebody"
+	return "Unknown"
 }
 
 // maxByWords is the number of customers that a search by parts of words adds to a list.
@@ -135,17 +135,19 @@ func customerQuery(search string) desk.CustomerQuery {
 // customerPage is the body of a customer's page.
 type customerPage struct {
 	desk.Customer
-	Called  string
-	Avatar  web.Avatar
-	Since   web.Time
-	Changed web.Time
-	Riders  []rider
-	Ride    *rideCard      // open or latest; nil: none
-	History []historyEntry // newest first
-	Kinds   []filterLink   // of the history
-	Pager   web.Pager
-	Merged  []mergedLine
-	Admin   bool
+	Called string
+	Avatar web.Avatar
+	// Accounts are the identities, with the labels of their channels.
+	Accounts []pair
+	Since    web.Time
+	Changed  web.Time
+	Riders   []rider
+	Ride     *rideCard      // open or latest; nil: none
+	History  []historyEntry // newest first
+	Kinds    []filterLink   // of the history
+	Pager    web.Pager
+	Merged   []mergedLine
+	Admin    bool
 }
 
 // mergedLine is a customer merged into the page's customer.
@@ -216,6 +218,9 @@ func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 	}
 	past.page(&body)
 	body.Called, body.Avatar = displayName(&body.Customer), web.NewAvatar(displayName(&body.Customer))
+	for _, i := range body.Identities {
+		body.Accounts = append(body.Accounts, pair{channelLabel(i.Channel), i.ExternalID})
+	}
 	body.Since, body.Changed = r.Time(body.CreatedAt), r.Time(body.UpdatedAt)
 	return p.Render(w, r, "customer", web.Page{Title: body.Called, At: "/customers", Body: body})
 }

@@ -47,7 +47,7 @@ func TestCustomers(t *testing.T) {
 	h.text("+14155550101", "SM1", "hello")
 	h.receive("chat", channel.Message{ExternalID: "1", ThreadKey: "C1:2", From: channel.Party{ID: "U1"}, Text: "hi"})
 	for path, want := range map[string][]string{
-		"/customers":                    {`+14155550101`, `<b>"Anatol" & Sons`, "Ana Lopez", "U1"},
+		"/customers":                    {`+14155550101`, `<b>"Anatol" & Sons`, "Ana Lopez", "Team chat U1"},
 		"/customers?q=ana":              {"Ana Lopez"},
 		"/customers?q=LOPEZ@c.example":  {"Ana Lopez"},
 		"/customers?q=%2B4915112345678": {`<b>"Anatol" & Sons`},

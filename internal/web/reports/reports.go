@@ -346,6 +346,8 @@ func change(now, before int64) string {
 		return ""
 	}
 	switch percent := int64(math.Round(float64(now-before) / float64(before) * 100)); {
+	case percent >= 1000: // of a small figure
+		return "↑ " + web.Number(int64(math.Round(float64(now)/float64(before)))) + "-fold"
 	case percent > 0:
 		return "↑ " + web.Number(percent) + "%"
 	case percent < 0:

@@ -144,11 +144,16 @@ func (p *pages) serverArea(w http.ResponseWriter, r *web.Request) error {
 	return p.showServerArea(w, r, list, serverFields(list), 0)
 }
 
+// ofMail reports whether a setting is tested by a mail.
+func ofMail(name string) bool {
+	return name == setting.SMTPURL || name == setting.DeliveryKey || name == setting.MailFrom
+}
+
 func (p *pages) showServerArea(w http.ResponseWriter, r *web.Request, list []setting.Setting, fs web.Fields, status int) error {
 	body := serverArea{Address: r.User.Email}
 	for _, s := range list {
 		body.Settings = append(body.Settings, serverSetting{s, r.Time(s.ChangedAt)})
-		body.Mail = body.Mail || s.Changeable() && (s.Name == setting.SMTPURL || s.Name == setting.MailFrom)
+		body.Mail = body.Mail || s.Changeable() && ofMail(s.Name)
 	}
 	pg := page(r, serverPath, list[0].Area, body)
 	pg.Fields, pg.Status = fs, status
@@ -171,6 +176,8 @@ func serverFields(list []setting.Setting) web.Fields {
 		switch s.Name {
 		case setting.SMTPURL:
 			fs = append(fs, web.Field{Name: s.Name, Label: "Mail server", Type: "password", Optional: true, Most: 2000, Help: "smtp://user:password@host:587 or smtps://… Empty: unchanged."})
+		case setting.DeliveryKey:
+			fs = append(fs, web.Field{Name: s.Name, Label: "Mail delivery provider", Type: "password", Optional: true, Most: 500, Help: "Its API key, to send mail if there is no mail server, and to fetch received mail. Empty: unchanged."})
 		case setting.MailFrom:
 			fs = append(fs, web.Field{Name: s.Name, Label: "Sender", Type: "text", Most: 300, Value: s.Value, Help: s.Help})
 		case setting.SignUp:
@@ -181,6 +188,8 @@ func serverFields(list []setting.Setting) web.Fields {
 					{Value: domainChoice, Label: "Addresses in these domains only"},
 				}},
 				web.Field{Name: "domains", Label: "Domains", Type: "text", Optional: true, Most: 1000, Value: domains, Placeholder: "example.com, example.org", Help: "Separated by commas."})
+		case setting.SignInBrand:
+			fs = append(fs, web.Field{Name: s.Name, Label: "Branding of pages for signing in", Type: "text", Optional: true, Most: 100, Value: s.Value, Help: "The short name of an organization, whose name, logo and color they have. Empty: those of Kickstand."})
 		case setting.Retention:
 			for _, kind := range retentionKinds {
 				fs = append(fs, web.Field{Name: kind, Label: strings.ToUpper(kind[:1]) + kind[1:], Type: "text", Most: 20, Value: retentionOf(s.Value, kind), Help: "As 90d or 12h, from 1h to 3650d, or never."})
@@ -209,7 +218,7 @@ func serverValues(list []setting.Setting, form url.Values) map[string]string {
 		}
 		value := strings.TrimSpace(form.Get(s.Name))
 		switch s.Name {
-		case setting.SMTPURL:
+		case setting.SMTPURL, setting.DeliveryKey:
 			if value == "" {
 				continue // unchanged
 			}
@@ -244,7 +253,7 @@ func (p *pages) saveServerArea(w http.ResponseWriter, r *web.Request) error {
 	}
 	fs := serverFields(list)
 	values, text := serverValues(list, form), "Settings saved."
-	test := slices.ContainsFunc(fs, func(f web.Field) bool { return f.Name == setting.SMTPURL || f.Name == setting.MailFrom })
+	test := slices.ContainsFunc(fs, func(f web.Field) bool { return ofMail(f.Name) })
 	save := form.Get("do") != "test"
 	if name := form.Get("delete"); name != "" {
 		if !slices.ContainsFunc(list, func(s setting.Setting) bool { return s.Name == name && s.Source == setting.Page }) {
@@ -264,7 +273,11 @@ func (p *pages) saveServerArea(w http.ResponseWriter, r *web.Request) error {
 		err = p.Server.Save(r.Context(), values)
 	}
 	if refused, ok := errors.AsType[*setting.Error](err); ok && len(fs) > 0 {
-		fs.Mark([]problem.Issue{serverIssue(refused)})
+		if issue := serverIssue(refused); fs.Field(issue.Path) != nil {
+			fs.Mark([]problem.Issue{issue})
+		} else { // the deployment fixes the setting
+			fs[0].Error = "The value of " + issue.Path + " " + issue.Message + "."
+		}
 		fs.Focus()
 		return p.showServerArea(w, r, list, fs, http.StatusUnprocessableEntity)
 	}
@@ -276,8 +289,11 @@ func (p *pages) saveServerArea(w http.ResponseWriter, r *web.Request) error {
 
 // serverIssue returns the issue of the field that a refusal concerns.
 func serverIssue(e *setting.Error) problem.Issue {
-	message := strings.TrimPrefix(e.Err.Error(), "mail: ")
+	message := strings.TrimPrefix(strings.TrimPrefix(e.Err.Error(), "mail: "), "SMTP URL ")
 	name := e.Name
+	if name == setting.SignUp && strings.Contains(message, "mail domain") {
+		return problem.Issue{Path: "domains", Message: message}
+	}
 	if kind, rest, found := strings.Cut(message, ": "); found && slices.Contains(retentionKinds, kind) {
 		name, message = kind, rest
 	}
