@@ -65,17 +65,18 @@ type mapPage struct {
 type ground struct {
 	Width, Height float64
 	Z, X, Y       string // the view, for the script
-	Rules         []mapview.Rule
 	Bar           int
 	BarText       string
 	Zones         []drawnZone
+	Back          background
 }
 
 // newGround returns the ground of a view, without zones.
-func newGround(v mapview.View) ground {
+func (p *pages) newGround(v mapview.View) ground {
 	bar, meters := v.ScaleBar()
 	return ground{
-		Width: mapWidth, Height: mapHeight, Rules: v.Graticule(), Bar: bar, BarText: distance(meters),
+		Back:  p.background(v),
+		Width: mapWidth, Height: mapHeight, Bar: bar, BarText: distance(meters),
 		Z: strconv.FormatFloat(math.Round(v.Zoom*100)/100, 'f', -1, 64), X: strconv.FormatFloat(v.X, 'f', 9, 64), Y: strconv.FormatFloat(v.Y, 'f', 9, 64),
 	}
 }
@@ -191,7 +192,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		v = mapview.Fit(mapWidth, mapHeight, boxes)
 	}
 	chosen := r.URL.Query().Get("vehicle")
-	b.ground = newGround(v)
+	b.ground = p.newGround(v)
 	link := b.navigate(r, v, given, chosen)
 	if err := p.drawZones(ctx, r, &b, v, only.Subaccount); err != nil {
 		return err

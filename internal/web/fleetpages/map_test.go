@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
@@ -50,6 +51,42 @@ func TestMap(t *testing.T) {
 	y.agent.Page("/sandbox/fleet/map?state=missing&type=nothing&subaccount=nowhere").Want("Missing")
 	for _, odd := range []string{"?z=2&lat=0&lng=180", "?z=20&lat=85&lng=-180", "?z=20&lat=-90&lng=0", "?z=9&lat=0&lng=179.9", "?z=NaN&lat=x", "?z=1&lat=900&lng=1"} {
 		y.agent.Page("/sandbox/fleet/map" + odd)
+	}
+}
+
+// TestMapTiles: members get the tiles of a map, with a policy of their own; nobody else does.
+func TestMapTiles(t *testing.T) {
+	y := newYard(t)
+	y.agent.Page("/sandbox/fleet/map").Want("Natural Earth", "GeoNames")
+	d := y.agent.Page("/sandbox/fleet/map?z=11&lat=52.5&lng=13.4")
+	var shapes, names int
+	for _, use := range d.All("use") {
+		path, part, _ := strings.Cut(webtest.Attr(use, "href"), "#")
+		switch {
+		case !strings.HasPrefix(path, "/map/tiles/"):
+			continue
+		case part == "t":
+			shapes++
+		case part == "l":
+			names++
+		}
+		w := y.agent.Get(path)
+		h := w.Header()
+		if w.Code != 200 || h.Get("Content-Type") != "image/svg+xml" || h.Get("Content-Security-Policy") != "default-src 'none'" || h.Get("Cache-Control") != "private, max-age=86400" {
+			t.Errorf("%s: got %d %v", path, w.Code, h)
+		}
+		if w := y.SignInWith(account.Tokens{}).Get(path); w.Code != 303 || strings.Contains(w.Body.String(), "<svg") {
+			t.Errorf("a stranger gets %d", w.Code)
+		}
+	}
+	if shapes == 0 || shapes != names || shapes > 20 {
+		t.Errorf("got %d tiles, %d of names", shapes, names)
+	}
+	at := "/map/tiles/" + y.tiles.Version()
+	for _, odd := range []string{at + "/99/0/0", at + "/2/4/0", at + "/2/-1/0", at + "/x/0/0", "/map/tiles/other/0/0/0"} {
+		if w := y.agent.Get(odd); w.Code != 404 {
+			t.Errorf("%s: got %d", odd, w.Code)
+		}
 	}
 }
 

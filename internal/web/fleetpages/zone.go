@@ -189,7 +189,7 @@ func (p *pages) zoneMapAround(ctx context.Context, r *web.Request, shape *outlin
 		return nil, err
 	}
 	v := mapview.Fit(mapWidth, mapHeight, boxes)
-	g := &zoneMap{ground: newGround(v)}
+	g := &zoneMap{ground: p.newGround(v)}
 	box := v.Box()
 	docs, _, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Box: &box, Limit: mapZones})
 	if err != nil {
