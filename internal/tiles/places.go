@@ -2,6 +2,7 @@ package tiles
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,7 +55,7 @@ func (list places) on(view orb.Bound, population int) (found places) {
 }
 
 // FindPlaces returns at most limit places whose name has a text, regardless of case and accents:
-// those that begin with it first, then by population. A country may follow after a comma:
+// exact names first, then those that begin with it, each by population. A country may follow after a comma:
 // "San Francisco, US".
 func FindPlaces(text string, limit int) []Place {
 	text, country, _ := strings.Cut(text, ",")
@@ -62,23 +63,22 @@ func FindPlaces(text string, limit int) []Place {
 	if text == "" {
 		return nil
 	}
-	var begin, within []Place
+	var exact, begin, within []Place
 	for _, p := range readPlaces() {
 		if country != "" && !strings.HasPrefix(p.Country, country) {
 			continue
 		}
 		switch i := strings.Index(p.folded, text); {
+		case i == 0 && len(p.folded) == len(text):
+			exact = append(exact, p)
 		case i == 0:
 			begin = append(begin, p)
 		case i > 0:
 			within = append(within, p)
 		}
-		if len(begin) == limit {
-			break
-		}
 	}
-	begin = append(begin, within...)
-	return begin[:min(len(begin), limit)]
+	found := slices.Concat(exact, begin, within)
+	return found[:min(len(found), limit)]
 }
 
 // letters are letters that do not decompose.
