@@ -83,6 +83,7 @@ func Register(s *web.Site, c Config) {
 	p.handle("/zones", route{get: p.zones})
 	p.handle("/zones/new", route{get: p.newZone, post: p.newZone, admin: true})
 	p.handle("/zones/{id}", route{get: p.zone})
+	p.handle("/zones/{id}/geojson", route{get: p.zoneFile})
 	p.handle("/zones/{id}/edit", route{get: p.changeZone, post: p.changeZone, admin: true})
 	p.handle("/zones/{id}/delete", route{get: p.deleteZone, post: p.deleteZone, admin: true})
 	p.handleRecords()

@@ -3,7 +3,6 @@ package fleetpages
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -19,7 +18,6 @@ import (
 // Limits of the heat map.
 const (
 	heatDays   = 30
-	heatRides  = 3000 // the latest ones in the view
 	heatSquare = 24.0 // width of a square in units
 	heatLevels = 5
 )
@@ -46,37 +44,32 @@ func (p *pages) heat(ctx context.Context, r *web.Request, v mapview.View, kind s
 		box = wider.Box()
 	}
 	since := r.Now.Add(-heatDays * 24 * time.Hour)
-	squares := make(map[[2]int]int)
-	read := 0
-	full := errors.New("enough rides")
-	err := p.Fleet.EachRide(ctx, r.OrganizationID, fleet.RideQuery{
+	rides, more, err := p.Fleet.RideSample(ctx, p.DB, r.OrganizationID, fleet.RideQuery{
 		Subaccount: subaccounts, Box: &box, StartedAt: period.Range{Low: &since}, Sort: keyset.Sort{Field: "started_at", Descending: true},
-	}, func(d *fleet.Record) error {
-		if read++; read > heatRides {
-			return full
-		}
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	squares := make(map[[2]int]int)
+	for i := range rides {
 		var ride struct {
 			Start *geo.Position `json:"start_location"`
 			End   *geo.Position `json:"end_location"`
 		}
-		if err := json.Unmarshal(d.JSON, &ride); err != nil {
-			return fmt.Errorf("read the positions of a ride: %w", err)
+		if err := json.Unmarshal(rides[i].JSON, &ride); err != nil {
+			return nil, "", fmt.Errorf("read the positions of a ride: %w", err)
 		}
 		at := ride.Start
 		if kind == "ends" {
 			at = ride.End
 		}
 		if at == nil {
-			return nil
+			continue
 		}
 		x, y := v.At(at.Lat, at.Lng)
 		if x >= 0 && y >= 0 && x < v.Width && y < v.Height {
 			squares[[2]int{int(x / heatSquare), int(y / heatSquare)}]++
 		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, full) {
-		return nil, "", err
 	}
 	n := 0
 	for _, count := range squares {
@@ -84,7 +77,7 @@ func (p *pages) heat(ctx context.Context, r *web.Request, v mapview.View, kind s
 	}
 	what := map[string]string{"starts": "start", "ends": "end"}[kind]
 	text := web.Count(int64(n), "%d ride "+what, "%d ride "+what+"s") + web.Sprintf(" of the last %d days", heatDays)
-	if errors.Is(err, full) {
+	if more {
 		text = "The latest " + text
 	}
 	return heatPaths(squares, int(math.Ceil(v.Width/heatSquare)), int(math.Ceil(v.Height/heatSquare))), text, nil
