@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
@@ -95,7 +96,7 @@ func heatPaths(squares map[[2]int]int, columns, rows int) []heatLevel {
 	}
 	var list []heatLevel
 	for l := 1; l <= heatLevels; l++ {
-		path := ""
+		var path strings.Builder
 		for row := range rows {
 			for column := 0; column < columns; {
 				run := 0
@@ -103,13 +104,13 @@ func heatPaths(squares map[[2]int]int, columns, rows int) []heatLevel {
 					run++
 				}
 				if run > 0 {
-					path += fmt.Sprintf("M%v %vh%vv%vh-%[3]vz", float64(column)*heatSquare, float64(row)*heatSquare, float64(run)*heatSquare, heatSquare)
+					fmt.Fprintf(&path, "M%v %vh%vv%vh-%[3]vz", float64(column)*heatSquare, float64(row)*heatSquare, float64(run)*heatSquare, heatSquare)
 				}
 				column += max(1, run)
 			}
 		}
-		if path != "" {
-			list = append(list, heatLevel{l, path})
+		if path.Len() > 0 {
+			list = append(list, heatLevel{l, path.String()})
 		}
 	}
 	return list

@@ -632,6 +632,7 @@ func (p *pages) renderZoneForm(w http.ResponseWriter, r *web.Request, z *fleet.Z
 	}
 	page := p.page(r, "/zones", title, body)
 	page.Fields, page.Scripts = fields, []string{"draw.js"}
+	page.Class += " full"
 	if len(fields.Wrong()) > 0 {
 		page.Status = http.StatusUnprocessableEntity
 	}

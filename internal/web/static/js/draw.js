@@ -393,7 +393,7 @@ tools.addEventListener("click", (event) => {
   if (tool === "undo") restore(past, future);
   if (tool === "redo") restore(future, past);
   if (tool === "open") file.click();
-  if (tool === "check") checking = !checking;
+  if (tool === "check") [checking, target] = [!checking, { part: target.part, ring: 0 }];
   if (tool === "hole") target = { part: target.part, ring: target.ring ? 0 : shape[target.part].length };
   if (tool === "part") target = { part: target.part || !shape.length ? 0 : shape.length, ring: 0 };
   if (tool === "hole" || tool === "part") checking = false;
