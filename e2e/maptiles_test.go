@@ -31,7 +31,7 @@ func TestVectorTiles(t *testing.T) {
 	_, u := p.organization("Wheels")
 	v := p.as(t, u)
 	v.open(townMap)
-	v.waitText("Survey of Testburg", "vehicles in view")
+	v.waitText("Survey of Testburg", "in view")
 	// An element that shows a part of another document has the size of what it shows.
 	drawn := `[...document.querySelectorAll(".tiles use")].filter((u) => u.getBBox().width > 500).length`
 	v.wait("drawn tiles", drawn+` === document.querySelectorAll(".tiles use").length && `+drawn+` > 3`)
@@ -71,17 +71,17 @@ func TestRasterTiles(t *testing.T) {
 	_, u := p.organization("Wheels")
 	v := p.as(t, u)
 	v.open(townMap)
-	v.waitText("© A local survey", "vehicles in view")
+	v.waitText("© A local survey", "in view")
 	loaded := `performance.getEntriesByType("resource").filter((r) => r.name.includes("/map/tiles/") && r.responseStatus === 200).length`
 	v.wait("pictures", loaded+` === document.querySelectorAll(".tiles image").length && `+loaded+` > 3`)
 	first := requests.Load()
 	v.open(townMap)
-	v.waitText("vehicles in view")
+	v.waitText("in view")
 	if n := requests.Load(); first == 0 || n != first {
 		t.Errorf("got %d requests, then %d", first, n-first)
 	}
 	down.Store(1)
 	v.open("/sandbox/fleet/map?z=6.5&lat=50&lng=10")
-	v.waitText("vehicles")
+	v.waitText("in view")
 	v.wait("the built-in map", `[...document.querySelectorAll(".tiles image")].every((i) => i.getBoundingClientRect().width > 100)`)
 }
