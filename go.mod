@@ -61,6 +61,12 @@ require (
 )
 
 require (
+	github.com/gogo/protobuf v1.3.2 // indirect
+	github.com/paulmach/protoscan v0.2.1
+	go.mongodb.org/mongo-driver/v2 v2.5.0 // indirect
+)
+
+require (
 	blitiri.com.ar/go/spf v1.6.0
 	github.com/emersion/go-message v0.18.2 // indirect
 )

@@ -31,7 +31,7 @@ func startDemo(t *testing.T) demo {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../cmd/kickstand").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	cmd := exec.Command(program, "demo", "--still", "--listen=127.0.0.1:0", "--json")
+	cmd := exec.Command(program, "demo", "--still", "--map-tiles=none", "--listen=127.0.0.1:0", "--json")
 	cmd.Dir, cmd.Stderr = folder, t.Output()
 	out, err := cmd.StdoutPipe()
 	if err != nil {

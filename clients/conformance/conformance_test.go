@@ -252,7 +252,7 @@ type demo struct {
 
 func startDemo(t *testing.T) *demo {
 	t.Helper()
-	cmd := exec.Command(serverPath(t), "demo", "--still", "--listen=127.0.0.1:0", "--json")
+	cmd := exec.Command(serverPath(t), "demo", "--still", "--map-tiles=none", "--listen=127.0.0.1:0", "--json")
 	cmd.Dir, cmd.Stderr = t.TempDir(), t.Output()
 	out, err := cmd.StdoutPipe()
 	if err != nil {

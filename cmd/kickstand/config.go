@@ -59,6 +59,8 @@ type config struct {
 	StopTimeout         time.Duration `default:"15s" help:"Time for requests and jobs to finish when the server stops." group:"Server" area:"Process"`
 	ExtraHosts          []string      `placeholder:"NAME" help:"Additional accepted host names, such as one inside of your network; requests for other hosts get 421." group:"Server" area:"Addresses"`
 	TrustedProxies      []string      `placeholder:"CIDR" help:"Networks of proxies with a trusted X-Forwarded-For." group:"Server" area:"Addresses"`
+	MapTiles            string        `placeholder:"SOURCE" secret:"true" help:"Background of maps: an address with {z}, {x} and {y}, an MBTiles file or a PMTiles file (default: none, with coastlines, borders and names of cities)." group:"Server" area:"Maps"`
+	MapAttribution      string        `placeholder:"TEXT" help:"Copyright notice of the map tiles (default: that of the file, or of OpenStreetMap for its servers)." group:"Server" area:"Maps"`
 
 	AccessLog     string `default:"off" enum:"off,on" help:"Write a line of JSON per request to standard output: off or on." group:"Server" area:"Process"`
 	MetricsListen string `placeholder:"HOST:PORT" help:"Private address to serve metrics for Prometheus and profiles on; anyone who reaches it can read them (default: none)." group:"Server" area:"Addresses"`
@@ -283,6 +285,14 @@ func configValue(v any) (string, error) {
 	return "", errors.New("must be a string, a number, true or false")
 }
 
+// mapTiles returns the source of map tiles; none is that of the built-in map alone.
+func (c *config) mapTiles() string {
+	if c.MapTiles == "none" {
+		return ""
+	}
+	return c.MapTiles
+}
+
 // settings returns the configuration of the program.
 func (c *config) settings() (app.Config, error) {
 	// A trailing comma adds no value.
@@ -317,6 +327,7 @@ func (c *config) settings() (app.Config, error) {
 			Listen: c.SMTPListen, Hostname: c.SMTPHostname, Certificate: c.SMTPTLSCertificate, Key: c.SMTPTLSKey,
 			Connections: c.SMTPConnections, MailRate: c.SMTPMailRate,
 		},
+		MapTiles: c.mapTiles(), MapAttribution: c.MapAttribution,
 		StopTimeout: c.StopTimeout, MetricsListen: c.MetricsListen, Traces: c.Traces == "on",
 	}
 	var err error

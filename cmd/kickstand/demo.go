@@ -23,6 +23,11 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
+// openStreetMap is the address of the tiles of OpenStreetMap. Its usage policy,
+// https://operations.osmfoundation.org/policies/tiles/, permits the few that a person looks at;
+// package tiles obeys it.
+const openStreetMap = "https://tile.openstreetmap.org/{z}/{x}/{y}.png"
+
 // Constants of the demo.
 const (
 	demoFolder   = "kickstand-demo"
@@ -45,9 +50,12 @@ three agents, connected channels, 200 tickets and rides of 90 days, and a webhoo
 to the address of "kickstand listen". "kickstand trigger" finds the demo in the
 working directory.
 
-Nothing leaves this machine: a stand-in takes the place of each provider. It
+No message leaves this machine: a stand-in takes the place of each provider. It
 shows what would have been sent, and reports it as delivered. Mail is shown on
-the page of the mailbox. Now and then a customer writes, and an agent answers.`
+the page of the mailbox. Now and then a customer writes, and an agent answers.
+
+Maps that you open have tiles of OpenStreetMap, if it can be reached
+(--map-tiles=none: only the built-in map).`
 }
 
 // demoFile is the part of the demo's configuration file, written for trigger and listen,
@@ -67,6 +75,14 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 	file, err := e.useDemo(data)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
+	}
+	switch e.MapTiles {
+	case openStreetMap:
+		data.maps = "tiles of OpenStreetMap, fetched for the maps that you open (--map-tiles=none: none)"
+	case "none":
+		data.maps = "built in"
+	default:
+		data.maps = "your own tiles"
 	}
 	providers := e.newProviders()
 	if err := providers.serve(ctx); err != nil {
@@ -144,6 +160,9 @@ func (e *env) useDemo(data demoData) (file map[string]any, err error) {
 	}
 	e.SignUp, e.AllowNoMail = "open", true
 	e.PaymentsAPIKey = "" // no payments in the demo
+	if e.MapTiles == "" {
+		e.MapTiles = openStreetMap
+	}
 	e.AllowPrivateReceivers, e.Roles = true, []string{"web", "worker"}
 	if e.LogLevel == "info" {
 		e.LogLevel = "warn" // keeps its output readable
@@ -164,6 +183,7 @@ type shownDemo struct {
 	Docs         string `json:"docs"`
 	FleetDocs    string `json:"fleet_docs"`
 	Data         string `json:"data"`
+	Maps         string `json:"maps"` // where the background of maps comes from
 }
 
 // createDemo creates the organization with its records and API keys.
@@ -181,7 +201,7 @@ func createDemo(ctx context.Context, a *app.App, data demoData) (shownDemo, *dem
 	}
 	return shownDemo{
 		a.BaseURL, demoAdmin, data.password, organization, key.Reveal(), fleetKeys[apikey.Live], fleetKeys[apikey.Test],
-		a.BaseURL + "/dev/mailbox", a.BaseURL + "/api/docs", a.BaseURL + "/docs/fleet", data.folder,
+		a.BaseURL + "/dev/mailbox", a.BaseURL + "/api/docs", a.BaseURL + "/docs/fleet", data.folder, data.maps,
 	}, company, nil
 }
 
@@ -192,6 +212,7 @@ func (d shownDemo) print(w io.Writer) {
   password      %s
   mailbox       %s
   data          %s (created again at every start)
+  maps          %s
 
   helpdesk API  %s
   key           %s
@@ -215,7 +236,7 @@ The fleet, and the public feed of it, which needs no key:
   curl %s/gbfs/v3/manifest.json
 
 (From a checkout: go run ./cmd/kickstand instead of kickstand.) Ctrl-C ends.
-`, d.URL, d.Email, d.Password, d.Mailbox, d.Data, d.Docs, d.LiveKey,
+`, d.URL, d.Email, d.Password, d.Mailbox, d.Data, d.Maps, d.Docs, d.LiveKey,
 		d.FleetDocs, d.FleetLiveKey, d.FleetTestKey, d.Organization, d.FleetTestKey, d.URL, d.URL)
 }
 
@@ -320,6 +341,7 @@ type demoData struct {
 	providers    string // URL of the stand-in of the providers
 	listenSecret string // of the webhook
 	password     string // of the admin
+	maps         string // where the background of maps comes from
 }
 
 // fillDemo creates the organization with its fleets, members, channels and tickets. The newest

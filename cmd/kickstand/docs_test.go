@@ -239,7 +239,7 @@ type demoProcess struct {
 func startDemoProcess(t *testing.T) demoProcess {
 	t.Helper()
 	d := demoProcess{folder: t.TempDir()}
-	demo := exec.Command(os.Args[0], "demo", "--still", "--listen=127.0.0.1:0", "--json")
+	demo := exec.Command(os.Args[0], "demo", "--still", "--map-tiles=none", "--listen=127.0.0.1:0", "--json")
 	demo.Dir, demo.Env, demo.Stderr = d.folder, append(os.Environ(), asProgram+"=1"), t.Output()
 	out, err := demo.StdoutPipe()
 	if err != nil {

@@ -67,6 +67,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/shop"
 	"github.com/kickstand-dev/kickstand/internal/smtpd"
 	"github.com/kickstand-dev/kickstand/internal/telemetry"
+	"github.com/kickstand-dev/kickstand/internal/tiles"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
@@ -158,6 +159,10 @@ type Config struct {
 	Web, Worker    bool
 	StopTimeout    time.Duration
 
+	// MapTiles is the source of maps' tiles, and MapAttribution its copyright notice: see [tiles.Config].
+	MapTiles       string
+	MapAttribution string
+
 	// MetricsListen is the private address of the metrics and of profiles; empty: none.
 	MetricsListen string
 	// Operators are the mail addresses of users who see and change the server's settings. None: nobody,
@@ -185,6 +190,7 @@ type App struct {
 	Inbound     *inbound.Service
 	Mailboxes   *mailbox.Service
 	pictures    *remoteimage.Service
+	mapTiles    *tiles.Map
 	sender      *outbound.Service
 	Keys        *apikey.Service
 	Quotas      *quota.Service
@@ -402,6 +408,9 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		return nil, err
 	}
 	if err := a.openHelpdesk(out, in); err != nil {
+		return nil, err
+	}
+	if err := a.openMap(out.providers); err != nil {
 		return nil, err
 	}
 	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Production)})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/fleetapi"
+	"github.com/kickstand-dev/kickstand/internal/tiles"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 )
 
@@ -168,6 +170,17 @@ func (a *App) fleetAccount(ctx context.Context, organizationID string) (fleetapi
 	}
 	plan := billing.KeyPlan(o.Plan)
 	return fleetapi.Account{Name: o.Name, Plan: plan, RateLimit: plan.Limit(o.FleetRateLimit)}, nil
+}
+
+// openMap opens the background of maps. Its source is the operator's and may be private.
+func (a *App) openMap(transport http.RoundTripper) (err error) {
+	a.mapTiles, err = tiles.Open(tiles.Config{
+		Source: a.config.MapTiles, Attribution: a.config.MapAttribution, Client: "Kickstand (+" + a.BaseURL + ")", Transport: transport, Logger: a.log,
+	})
+	if err == nil {
+		a.closers = append(a.closers, a.mapTiles.Close)
+	}
+	return err
 }
 
 // fleetNotifier returns a function that notifies open pages about a changed record of a

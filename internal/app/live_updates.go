@@ -58,7 +58,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 		feed string
 	}{{a.Fleet, live, gbfs.Path}, {a.Sandbox, sandbox, gbfs.SandboxPath}} {
 		fleetpages.Register(site, fleetpages.Config{
-			Fleet: f.Service, DB: f.DB, Log: f.Audit, Desk: a.Desk, DeskDB: a.DB, API: f.api.String(), Feed: a.BaseURL + f.feed,
+			Fleet: f.Service, DB: f.DB, Log: f.Audit, Desk: a.Desk, DeskDB: a.DB, API: f.api.String(), Feed: a.BaseURL + f.feed, Tiles: a.mapTiles,
 		})
 	}
 	return site

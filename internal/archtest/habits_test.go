@@ -120,7 +120,7 @@ func readsEnvironment(pkgPath string, f *file) bool {
 }
 
 func inCommand(pkgPath string, f *file) bool {
-	return f.test || strings.HasPrefix(pkgPath, "cmd/") || pkgPath == "bench" || pkgPath == "internal/clientgen/generate"
+	return f.test || strings.HasPrefix(pkgPath, "cmd/") || pkgPath == "bench" || path.Base(pkgPath) == "generate"
 }
 
 // printing allows programs that print as their purpose, and test binaries that act as another

@@ -84,6 +84,20 @@ func (s *Service) ListRides(ctx context.Context, q db.Querier, organizationID st
 	return s.listPage(ctx, q, query.Limit, func(q db.Querier) (*listQuery, error) { return s.rideListQuery(ctx, q, organizationID, &query) })
 }
 
+// maxSample is the maximum length of [Service.RideSample].
+const maxSample = 1000
+
+// RideSample returns the first rides of a list in one page, up to 1,000, and whether there are
+// more. It ignores After and Limit. Errors: those of [Service.ListRides].
+func (s *Service) RideSample(ctx context.Context, q db.Querier, organizationID string, query RideQuery) (rides []Record, more bool, err error) {
+	query.After, query.Limit = nil, 0
+	if err := cmp.Or(problem.Check(&query), query.checkRange()); err != nil {
+		return nil, false, err
+	}
+	rides, next, err := s.listPage(ctx, q, maxSample, func(q db.Querier) (*listQuery, error) { return s.rideListQuery(ctx, q, organizationID, &query) })
+	return rides, next != nil, err
+}
+
 // EachRide calls fn with every ride of a list, in order, from one snapshot. fn must
 // not retain the record. It ignores After and Limit, stops at an error of fn and
 // returns it, and takes an hour at most. Errors: those of [Service.ListRides].

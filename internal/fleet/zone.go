@@ -185,6 +185,69 @@ func (f *fences) decide(global []Rule, place *geo.Position, vehicleTypeID string
 	return Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}, ""
 }
 
+// DraftID is the id of a new zone in the decisions of [Service.RulesWith].
+const DraftID = "~" // after all others, like that of the latest zone
+
+// Decision is the rule for a vehicle type at a place.
+type Decision struct {
+	VehicleTypeID string // empty: any
+	Rule          Rule
+	ZoneID        string // empty: no zone decides
+}
+
+// RulesOrDefault returns the rules that the zone would have.
+func (n *NewZone) RulesOrDefault() []Rule {
+	if len(n.Rules) > 0 {
+		return n.Rules
+	}
+	_, rules := n.Type.defaults()
+	return rules
+}
+
+// RulesWith returns the rules that would apply now at a place if draft was stored in place of
+// the zone replaces, or as a new zone if replaces is empty: one per vehicle type of the
+// subaccount. A draft without an area changes nothing, and is not validated otherwise. Error:
+// NotFound for the subaccount.
+func (s *Service) RulesWith(ctx context.Context, q db.Querier, organizationID, subaccountID string, draft *NewZone, replaces string, place geo.Position) ([]Decision, error) {
+	sub, stamp, err := s.subaccount(ctx, q, organizationID, subaccountID)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.orgContext(ctx, q, s.db.Now(), organizationID)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.fencesIn(ctx, q, organizationID, subaccountID, stamp)
+	if err != nil {
+		return nil, err
+	}
+	list := slices.DeleteFunc(slices.Clone(stored.list), func(f fence) bool { return f.id == replaces })
+	if !draft.Geometry.IsEmpty() {
+		priority, _ := draft.Type.defaults()
+		if draft.Priority != nil {
+			priority = *draft.Priority
+		}
+		list = append(list, fence{
+			id: cmp.Or(replaces, DraftID), kind: draft.Type, area: draft.Geometry, rules: draft.RulesOrDefault(), priority: priority,
+			starts: draft.StartsAt.Std(), ends: draft.EndsAt.Std(),
+		})
+	}
+	zones := newFences(list)
+	types := []string{""}
+	if len(sub.VehicleTypes) > 0 {
+		types = nil
+		for _, t := range sub.VehicleTypes {
+			types = append(types, t.ID)
+		}
+	}
+	var decisions []Decision
+	for _, id := range types {
+		rule, zoneID := zones.decide(sub.GlobalRules, &place, id, a.now)
+		decisions = append(decisions, Decision{id, rule, zoneID})
+	}
+	return decisions, nil
+}
+
 // fencesIn returns the zones of a subaccount at a stamp, read-only.
 func (s *Service) fencesIn(ctx context.Context, q db.Querier, organizationID, subaccountID string, stamp int64) (*fences, error) {
 	around, err := s.fences.get(subaccountID, stamp, func(into *fences) error {

@@ -1,12 +1,19 @@
 package fleet_test
 
 import (
+	"context"
 	"encoding/json"
+	"math/rand/v2"
+	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 var moment = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
@@ -84,5 +91,75 @@ func TestZonePrecedence(t *testing.T) {
 		if zone != tt.zone || rule.EndAllowed != tt.end {
 			t.Errorf("%s: got %+v of zone %q, want end %v of %q", tt.name, rule, zone, tt.end, tt.zone)
 		}
+	}
+}
+
+// TestRulesWith: what a draft would do at a place is what the zone does there once it is stored.
+func TestRulesWith(t *testing.T) {
+	s := newSite(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	kinds := []fleet.ZoneType{fleet.ServiceArea, fleet.Parking, fleet.NoParking, fleet.Slow, fleet.NoRide}
+	draft := func() fleet.NewZone {
+		west, south := random.IntN(8), random.IntN(8)
+		n := fleet.NewZone{
+			SubaccountID: s.sub.ID, Name: "Zone", Type: kinds[random.IntN(len(kinds))],
+			Geometry: box(t, strconv.Itoa(west), strconv.Itoa(south), strconv.Itoa(west+1+random.IntN(3)), strconv.Itoa(south+1+random.IntN(3))),
+		}
+		if random.IntN(2) == 0 {
+			n.Priority = new(int64(random.IntN(3) * 20))
+		}
+		return n
+	}
+	var stored []fleet.Zone
+	for i := range 30 {
+		n := draft()
+		replaces := ""
+		if i%3 == 2 {
+			replaces = stored[random.IntN(len(stored))].ID
+		}
+		var places []geo.Position
+		var want []fleet.Decision
+		for range 12 {
+			at := geo.Position{Lat: float64(random.IntN(22)) / 2, Lng: float64(random.IntN(22)) / 2}
+			got, err := s.RulesWith(t.Context(), s.db, s.org, s.sub.ID, &n, replaces, at)
+			if err != nil || len(got) != 1 || got[0].VehicleTypeID != s.scooter {
+				t.Fatalf("got %+v, %v", got, err)
+			}
+			places, want = append(places, at), append(want, got[0])
+		}
+		id := replaces
+		s.write(t, func(ctx context.Context, tx *db.Tx) error {
+			if replaces == "" {
+				z, err := s.CreateZoneTx(ctx, tx, s.org, n)
+				id, stored = z.ID, append(stored, z)
+				return err
+			}
+			z, err := s.LockZoneTx(ctx, tx, s.org, replaces)
+			if err != nil {
+				return err
+			}
+			c := fleet.ZoneChange{Type: optional.Of(n.Type), Geometry: optional.Of(n.Geometry), Rules: optional.Of(n.Rules), Priority: optional.Value[int64]{Set: true, Null: true}}
+			if n.Priority != nil {
+				c.Priority = optional.Of(*n.Priority)
+			}
+			_, err = s.UpdateZoneTx(ctx, tx, s.org, z, c)
+			return err
+		})
+		for j, at := range places {
+			rule, zoneID, err := s.RuleAt(t.Context(), s.db, s.org, s.sub.ID, at.Lng, at.Lat, s.scooter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := want[j]
+			if w.ZoneID == fleet.DraftID {
+				w.ZoneID = id
+			}
+			if w.ZoneID != zoneID || !reflect.DeepEqual(w.Rule, rule) {
+				t.Fatalf("step %d at %v: as a draft %+v, stored %+v of %q", i, at, w, rule, zoneID)
+			}
+		}
+	}
+	if _, err := s.RulesWith(t.Context(), s.db, "org-2", s.sub.ID, &fleet.NewZone{}, "", geo.Position{}); problem.Of(err) != problem.NotFound {
+		t.Errorf("another organization gets %v", err)
 	}
 }

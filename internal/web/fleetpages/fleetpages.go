@@ -25,6 +25,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/tiles"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -43,6 +44,8 @@ type Config struct {
 
 	API  string // URL of the environment's API: "https://api.example.com/v1"
 	Feed string // URL of its public feed: "https://help.example.com/gbfs/v3/"
+
+	Tiles *tiles.Map // the background of maps
 }
 
 // pages are the pages of one environment.
@@ -80,10 +83,12 @@ func Register(s *web.Site, c Config) {
 	p.handle("/zones", route{get: p.zones})
 	p.handle("/zones/new", route{get: p.newZone, post: p.newZone, admin: true})
 	p.handle("/zones/{id}", route{get: p.zone})
+	p.handle("/zones/{id}/geojson", route{get: p.zoneFile})
 	p.handle("/zones/{id}/edit", route{get: p.changeZone, post: p.changeZone, admin: true})
 	p.handle("/zones/{id}/delete", route{get: p.deleteZone, post: p.deleteZone, admin: true})
 	p.handleRecords()
 	if c.Fleet.Live() {
+		p.Handle(tilesPath+"{version}/{z}/{x}/{y}", web.Route{Get: p.mapTile})
 		p.handleOrigins()
 	}
 }

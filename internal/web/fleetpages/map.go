@@ -55,6 +55,9 @@ type mapPage struct {
 	Vehicles []dot
 	Count    string
 	Note     string // if the list is incomplete
+	Heat     []heatLevel
+	HeatText string
+	Search   placeSearch
 	Panel    *panel
 	Legend   []legend
 	Types    []legend
@@ -65,17 +68,18 @@ type mapPage struct {
 type ground struct {
 	Width, Height float64
 	Z, X, Y       string // the view, for the script
-	Rules         []mapview.Rule
 	Bar           int
 	BarText       string
 	Zones         []drawnZone
+	Back          background
 }
 
 // newGround returns the ground of a view, without zones.
-func newGround(v mapview.View) ground {
+func (p *pages) newGround(v mapview.View) ground {
 	bar, meters := v.ScaleBar()
 	return ground{
-		Width: mapWidth, Height: mapHeight, Rules: v.Graticule(), Bar: bar, BarText: distance(meters),
+		Back:  p.background(v),
+		Width: mapWidth, Height: mapHeight, Bar: bar, BarText: distance(meters),
 		Z: strconv.FormatFloat(math.Round(v.Zoom*100)/100, 'f', -1, 64), X: strconv.FormatFloat(v.X, 'f', 9, 64), Y: strconv.FormatFloat(v.Y, 'f', 9, 64),
 	}
 }
@@ -165,7 +169,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		Topics: p.topic(fleet.VehicleKind) + " " + p.topic(fleet.ZoneKind), Base: p.base,
 		Filters: filters{Fields: append(fields, web.Field{Name: "state", Label: "State", Type: "select", Options: options(mapStates[:], "Any", func(s fleet.VehicleState) web.Option {
 			return web.Option{Value: string(s), Label: web.BadgeFor(stateBadges, s).Text}
-		})}, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})},
+		})}, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)}, web.Field{Name: "heat", Label: "Heat map", Type: "select", Options: heatOptions})},
 	}
 	b.Filters.parse(r)
 	only := fleet.VehicleFilter{Subaccount: b.Filters.list("subaccount"), VehicleTypeID: b.Filters.list("type")}
@@ -177,7 +181,11 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		b.Filters.All = r.URL.Path
 	}
 
-	v, given := mapview.Parse(mapWidth, mapHeight, r.URL.Query())
+	var v mapview.View
+	var given bool
+	if b.Search, v, given = findPlace(r, b.kept()); !given {
+		v, given = mapview.Parse(mapWidth, mapHeight, r.URL.Query())
+	}
 	// A new selection of the subaccount moves the view.
 	if q := r.URL.Query(); q.Has("was") && q.Get("was") != b.Filters.get("subaccount") {
 		given = false
@@ -191,7 +199,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		v = mapview.Fit(mapWidth, mapHeight, boxes)
 	}
 	chosen := r.URL.Query().Get("vehicle")
-	b.ground = newGround(v)
+	b.ground = p.newGround(v)
 	link := b.navigate(r, v, given, chosen)
 	if err := p.drawZones(ctx, r, &b, v, only.Subaccount); err != nil {
 		return err
@@ -203,6 +211,9 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		if b.Panel, err = p.panel(ctx, r, subs, chosen, link(v, "")); err != nil {
 			return err
 		}
+	}
+	if b.Heat, b.HeatText, err = p.heat(ctx, r, v, b.Filters.get("heat"), only.Subaccount); err != nil {
+		return err
 	}
 	for _, s := range mapStates {
 		b.Legend = append(b.Legend, legend{"dot " + string(s), vehicleShapes[s], web.BadgeFor(stateBadges, s).Text})
@@ -220,12 +231,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 // given. link returns the address of a view with a selected vehicle.
 func (b *mapPage) navigate(r *web.Request, v mapview.View, given bool, chosen string) (link func(v mapview.View, chosen string) string) {
 	// Links carry filters and selection, forms the view.
-	kept := url.Values{}
-	for _, f := range b.Filters.Fields {
-		if f.Value != "" {
-			kept.Set(f.Name, f.Value)
-		}
-	}
+	kept := b.kept()
 	link = func(v mapview.View, chosen string) string {
 		q := url.Values{}
 		maps.Copy(q, kept)
@@ -246,6 +252,17 @@ func (b *mapPage) navigate(r *web.Request, v mapview.View, given bool, chosen st
 	b.West, b.East = link(v.Pan(-mapWidth*third, 0, 0), chosen), link(v.Pan(mapWidth*third, 0, 0), chosen)
 	b.All = web.Address(r.URL.Path, kept)
 	return link
+}
+
+// kept returns the parameters of the filters.
+func (b *mapPage) kept() url.Values {
+	kept := url.Values{}
+	for _, f := range b.Filters.Fields {
+		if f.Value != "" {
+			kept.Set(f.Name, f.Value)
+		}
+	}
+	return kept
 }
 
 // anyType lists the vehicle types of subaccounts.

@@ -4,12 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/web/mapview"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
@@ -53,6 +57,81 @@ func TestMap(t *testing.T) {
 	}
 }
 
+// TestMapTiles: members get the tiles of a map, with a policy of their own; nobody else does.
+func TestMapTiles(t *testing.T) {
+	y := newYard(t)
+	y.agent.Page("/sandbox/fleet/map").Want("Natural Earth", "GeoNames")
+	d := y.agent.Page("/sandbox/fleet/map?z=11&lat=52.5&lng=13.4")
+	var shapes, names int
+	for _, use := range d.All("use") {
+		path, part, _ := strings.Cut(webtest.Attr(use, "href"), "#")
+		switch {
+		case !strings.HasPrefix(path, "/map/tiles/"):
+			continue
+		case part == "t":
+			shapes++
+		case part == "l":
+			names++
+		}
+		w := y.agent.Get(path)
+		h := w.Header()
+		if w.Code != 200 || h.Get("Content-Type") != "image/svg+xml" || h.Get("Content-Security-Policy") != "default-src 'none'" || h.Get("Cache-Control") != "private, max-age=86400" {
+			t.Errorf("%s: got %d %v", path, w.Code, h)
+		}
+		if w := y.SignInWith(account.Tokens{}).Get(path); w.Code != 303 || strings.Contains(w.Body.String(), "<svg") {
+			t.Errorf("a stranger gets %d", w.Code)
+		}
+	}
+	if shapes == 0 || shapes != names || shapes > 20 {
+		t.Errorf("got %d tiles, %d of names", shapes, names)
+	}
+	at := "/map/tiles/" + y.tiles.Version()
+	for _, odd := range []string{at + "/99/0/0", at + "/2/4/0", at + "/2/-1/0", at + "/x/0/0", "/map/tiles/other/0/0/0"} {
+		if w := y.agent.Get(odd); w.Code != 404 {
+			t.Errorf("%s: got %d", odd, w.Code)
+		}
+	}
+}
+
+// TestFindPlace: the map moves to a city or a position, and says what it does not know.
+func TestFindPlace(t *testing.T) {
+	y := newYard(t)
+	at := func(d webtest.Document, z, lat, lng float64) {
+		t.Helper()
+		m := d.WithAttr("id", "map")[0]
+		x, fy := mapview.Project(lat, lng)
+		for name, want := range map[string]float64{"data-z": z, "data-x": x, "data-y": fy} {
+			if got, err := strconv.ParseFloat(webtest.Attr(m, name), 64); err != nil || math.Abs(got-want) > 1e-6 {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+	}
+	d := y.agent.Page("/fleet/map?place=sao+paulo&heat=ends")
+	at(d, 12, -23.55, -46.64)
+	d = y.agent.Page("/fleet/map?place=San+Francisco")
+	at(d, 12, 37.77, -122.42)
+	d.Want("Also:", "San Francisco, AR")
+	at(y.agent.Page("/fleet/map?place=52.51,+13.39"), 16, 52.51, 13.39)
+	y.agent.Page("/fleet/map?place=" + url.QueryEscape(hostile)).Want("No city of this name")
+	y.agent.Page("/fleet/map?place=91,+500").Want("No city of this name")
+}
+
+// TestHeat: starts and ends of rides have squares by their number.
+func TestHeat(t *testing.T) {
+	y := newYard(t)
+	for _, kind := range []string{"starts", "ends"} {
+		d := y.agent.Page("/sandbox/fleet/map?z=12&lat=52.52&lng=13.405&heat=" + kind)
+		d.Want("of the last 30 days")
+		if n := len(d.WithAttr("class", "level-5")); n != 1 {
+			t.Errorf("%s: got %d squares of the highest level", kind, n)
+		}
+	}
+	if d := y.agent.Page("/sandbox/fleet/map?z=12&lat=52.52&lng=13.405&heat=other"); len(d.WithAttr("class", "heat")) > 0 {
+		t.Error("an unknown kind has a heat map")
+	}
+	y.agent.Page("/sandbox/fleet/map?z=12&lat=-33&lng=13.405&heat=ends").Want("0 ride ends of the last 30 days")
+}
+
 // TestLargeFleet: pages stay small for any number of vehicles.
 func TestLargeFleet(t *testing.T) {
 	y := newYard(t)
@@ -73,7 +152,7 @@ func TestLargeFleet(t *testing.T) {
 		}
 		return nil
 	})
-	for _, path := range []string{"/fleet", "/fleet?days=7", "/fleet?days=90", "/fleet?days=365&view=table", "/fleet?days=365", "/fleet/map", "/fleet/map?z=2&lat=30&lng=10", "/fleet/map?z=11&lat=52.5&lng=13.4", "/fleet/map?z=13&lat=52.5&lng=13.4", "/fleet/zones"} {
+	for _, path := range []string{"/fleet", "/fleet?days=7", "/fleet?days=90", "/fleet?days=365&view=table", "/fleet?days=365", "/fleet/map", "/fleet/map?z=2&lat=30&lng=10", "/fleet/map?z=11&lat=52.5&lng=13.4", "/fleet/map?z=13&lat=52.5&lng=13.4", "/fleet/map?z=13&lat=52.5&lng=13.4&heat=starts", "/fleet/zones"} {
 		w := y.agent.Get(path)
 		webtest.Parse(t, w.Body.String())
 		if w.Body.Len() > maxPage {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"strconv"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
@@ -22,7 +21,7 @@ type smallMap struct {
 	Marks []mark
 	Scale string // label of the scale bar: "200 m"
 	Bar   int    // length in units of the picture
-	Grid  string // lines at the distance of the bar
+	Back  background
 }
 
 // shape is a zone on the map.
@@ -105,13 +104,7 @@ func (p *pages) smallMap(ctx context.Context, r *web.Request, subaccountID, what
 		m.Line = ""
 	}
 	bar, meters := v.ScaleBar()
-	m.Bar, m.Scale = bar, distance(meters)
-	for x := 16 + bar; x < smallWidth; x += bar {
-		m.Grid += "M" + strconv.Itoa(x) + " 0V" + strconv.Itoa(smallHeight)
-	}
-	for y := smallHeight - 12; y > 0; y -= bar {
-		m.Grid += "M0 " + strconv.Itoa(y) + "H" + strconv.Itoa(smallWidth)
-	}
+	m.Bar, m.Scale, m.Back = bar, distance(meters), p.background(v)
 	box := v.Box()
 	docs, _, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Subaccount: []string{subaccountID}, Box: &box, Limit: smallZones})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/tiles"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
@@ -21,6 +22,7 @@ type yard struct {
 	*webtest.Harness
 	live, sandbox environment
 	desk          *desk.Service
+	tiles         *tiles.Map
 	admin, agent  *webtest.Browser
 }
 
@@ -38,6 +40,10 @@ func newYard(t testing.TB) *yard {
 	t.Helper()
 	y := &yard{Harness: webtest.NewHarness(t)}
 	y.desk = desk.Open(desk.Config{DB: y.DB, Queue: queue.Open(y.DB, queue.Config{}), Events: new(event.Log), Directory: y.Accounts, BaseURL: webtest.BaseURL, Logger: y.Log})
+	background, err := tiles.Open(tiles.Config{Logger: y.Log})
+	if err != nil {
+		t.Fatal(err)
+	}
 	o := fleet.Organization{ID: y.Organization.ID, Name: y.Organization.Name}
 	for _, e := range []*environment{&y.live, &y.sandbox} {
 		d := dbtest.NewFleet(t)
@@ -45,9 +51,10 @@ func newYard(t testing.TB) *yard {
 		*e = environment{fleet.Open(fleet.Config{DB: d, Live: e == &y.live, Audit: log, Logger: y.Log}), log, d, o, t}
 		fleetpages.Register(y.Site, fleetpages.Config{
 			Fleet: e.Service, DB: d, Log: log, Desk: y.desk, DeskDB: y.DB,
-			API: "https://api.example.com/v1", Feed: "https://help.example.com/gbfs/v3/",
+			API: "https://api.example.com/v1", Feed: "https://help.example.com/gbfs/v3/", Tiles: background,
 		})
 	}
+	y.tiles = background
 	y.admin, y.agent = y.SignIn(y.Admin), y.SignIn(y.Agent)
 	return y
 }

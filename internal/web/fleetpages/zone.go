@@ -160,7 +160,7 @@ type zonePage struct {
 
 // zoneRule describes a rule.
 type zoneRule struct {
-	For                 string
+	For, Words          string
 	Start, End, Through web.Badge
 	Speed               string
 }
@@ -176,20 +176,11 @@ func allowed(on bool) web.Badge {
 type zoneMap struct {
 	ground
 	Shape string
-	Name  string
 }
 
-// zoneMapAround draws the map around a shape, or around the fleet if shape is nil.
-func (p *pages) zoneMapAround(ctx context.Context, r *web.Request, shape *outlined, without string) (*zoneMap, error) {
-	var boxes []geo.Box
-	var err error
-	if shape != nil {
-		boxes = []geo.Box{mapview.Bounds(shape.Geometry.Coordinates)}
-	} else if boxes, err = p.extent(ctx, r, nil); err != nil {
-		return nil, err
-	}
-	v := mapview.Fit(mapWidth, mapHeight, boxes)
-	g := &zoneMap{ground: newGround(v)}
+// zoneMap draws the zones in a view, without one of them.
+func (p *pages) zoneMap(ctx context.Context, r *web.Request, v mapview.View, without string) (*zoneMap, error) {
+	g := &zoneMap{ground: p.newGround(v)}
 	box := v.Box()
 	docs, _, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Box: &box, Limit: mapZones})
 	if err != nil {
@@ -203,9 +194,6 @@ func (p *pages) zoneMapAround(ctx context.Context, r *web.Request, shape *outlin
 		if path := v.Path(z.Geometry.Coordinates, mapShapes/len(docs)); path != "" && z.ID != without {
 			g.Zones = append(g.Zones, drawnZone{z.Name + ", " + zoneTypeLabel(z.Type), path, p.base + "/zones/" + z.ID, z.Type})
 		}
-	}
-	if shape != nil {
-		g.Shape, g.Name = v.Path(shape.Geometry.Coordinates, mapShapes), shape.Name
 	}
 	return g, nil
 }
@@ -237,7 +225,7 @@ func (p *pages) zone(w http.ResponseWriter, r *web.Request) error {
 	}
 	for _, rule := range z.Rules {
 		b.Rules = append(b.Rules, zoneRule{
-			For: ruleFor(subs, rule.VehicleTypeIDs), Start: allowed(rule.StartAllowed), End: allowed(rule.EndAllowed), Through: allowed(rule.ThroughAllowed), Speed: speed(rule.MaximumSpeed),
+			For: ruleFor(subs, rule.VehicleTypeIDs), Words: ruleWords(ruleFor(subs, rule.VehicleTypeIDs), &rule), Start: allowed(rule.StartAllowed), End: allowed(rule.EndAllowed), Through: allowed(rule.ThroughAllowed), Speed: speed(rule.MaximumSpeed),
 		})
 	}
 	shape, err := outlineOf(&z)
@@ -249,11 +237,13 @@ func (p *pages) zone(w http.ResponseWriter, r *web.Request) error {
 			b.Points += len(ring) - 1
 		}
 	}
-	if b.Ground, err = p.zoneMapAround(ctx, r, &shape, z.ID); err != nil {
+	v := mapview.Fit(mapWidth, mapHeight, []geo.Box{mapview.Bounds(shape.Geometry.Coordinates)})
+	if b.Ground, err = p.zoneMap(ctx, r, v, z.ID); err != nil {
 		return err
 	}
+	b.Ground.Shape = v.Path(shape.Geometry.Coordinates, mapShapes)
 	there := url.Values{}
-	mapview.Fit(mapWidth, mapHeight, []geo.Box{mapview.Bounds(shape.Geometry.Coordinates)}).WriteQuery(there)
+	v.WriteQuery(there)
 	b.Map = web.Address(p.base+"/map", there)
 	return p.Render(w, r, "zone", p.page(r, "/zones", z.Name, b))
 }
@@ -293,6 +283,8 @@ type zoneForm struct {
 	Cancel string
 	More   bool // rules can be added
 	Ground *zoneMap
+	Search placeSearch
+	Words  zoneWords
 }
 
 // zoneFields are the fields of a zone with a number of rules.
@@ -412,9 +404,17 @@ func (t *formInput) shape(name string) (a geo.Area) {
 	var feature struct {
 		Type     string          `json:"type"`
 		Geometry json.RawMessage `json:"geometry"`
+		Features []struct {
+			Geometry json.RawMessage `json:"geometry"`
+		} `json:"features"`
 	}
-	if json.Unmarshal([]byte(text), &feature) == nil && feature.Type == "Feature" {
-		text = string(feature.Geometry)
+	if json.Unmarshal([]byte(text), &feature) == nil {
+		switch {
+		case feature.Type == "Feature":
+			text = string(feature.Geometry)
+		case feature.Type == "FeatureCollection" && len(feature.Features) == 1:
+			text = string(feature.Features[0].Geometry)
+		}
 	}
 	if err := a.UnmarshalJSON([]byte(text)); err != nil {
 		if e, ok := errors.AsType[*problem.Error](err); ok && len(e.Issues) > 0 {
@@ -546,17 +546,28 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 		rules = min(rules+1, maxZoneRules)
 	}
 	fields, groups := zoneFields(z, subs, isNew, rules, r)
+	n := fleet.NewZone{Type: z.Type, Geometry: z.Geometry, Rules: z.Rules}
+	if t.Values != nil {
+		n = t.zone(r.Now.Location(), rules)
+	}
+	if len(subs) == 1 {
+		n.SubaccountID = subs[0].ID
+	}
+	words, err := p.words(r.Context(), r, subs, &n, z.ID, t.text("check_at"))
+	if err != nil {
+		return err
+	}
 	switch {
 	case t.Values == nil:
 		fields.Focus()
+	case t.Get("check") != "" && r.Header.Get("X-Live") != "":
+		return p.Fragment(w, "zone_form", "zone-words", words)
+	case t.Get("check") != "":
+		fields.Fill(t.Values)
 	case more:
 		fields.Fill(t.Values)
 		fields.Field("rules." + strconv.Itoa(rules-1)).Value = "on"
 	default:
-		n := t.zone(r.Now.Location(), rules)
-		if len(subs) == 1 {
-			n.SubaccountID = subs[0].ID
-		}
 		saved, err := p.saveZone(r, fields, t, z, isNew, n)
 		if err != nil {
 			return err
@@ -569,7 +580,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 			return p.Redirect(w, p.base+"/zones/"+saved.ID, web.Notice{Text: what})
 		}
 	}
-	return p.renderZoneForm(w, r, z, isNew, fields, zoneForm{Groups: groups, More: rules < maxZoneRules})
+	return p.renderZoneForm(w, r, z, isNew, fields, zoneForm{Groups: groups, More: rules < maxZoneRules, Words: words}, &n)
 }
 
 // saveZone creates or updates z. If fields are invalid, it sets their errors and returns nil.
@@ -594,26 +605,34 @@ func (p *pages) saveZone(r *web.Request, fields web.Fields, t *formInput, z *fle
 }
 
 // renderZoneForm renders the form of a zone over the map around it.
-func (p *pages) renderZoneForm(w http.ResponseWriter, r *web.Request, z *fleet.Zone, isNew bool, fields web.Fields, body zoneForm) error {
+func (p *pages) renderZoneForm(w http.ResponseWriter, r *web.Request, z *fleet.Zone, isNew bool, fields web.Fields, body zoneForm, n *fleet.NewZone) error {
 	title := "New zone"
 	body.Label, body.Cancel = "Create zone", p.base+"/zones"
-	var shape *outlined
 	if !isNew {
 		title = "Edit " + z.Name
 		body.Label, body.Cancel = "Save", p.base+"/zones/"+z.ID
-		s, err := outlineOf(z)
-		if err != nil {
-			return err
-		}
-		shape = &s
 	}
+	var v mapview.View
+	var given bool
 	var err error
-	if body.Ground, err = p.zoneMapAround(r.Context(), r, shape, z.ID); err != nil {
+	if body.Search, v, given = findPlace(r, nil); !given {
+		v, given = mapview.Parse(mapWidth, mapHeight, r.URL.Query())
+	}
+	if !given {
+		boxes := n.Geometry.Boxes()
+		if len(boxes) == 0 {
+			if boxes, err = p.extent(r.Context(), r, nil); err != nil {
+				return err
+			}
+		}
+		v = mapview.Fit(mapWidth, mapHeight, boxes)
+	}
+	if body.Ground, err = p.zoneMap(r.Context(), r, v, z.ID); err != nil {
 		return err
 	}
-	body.Ground.Shape = "" // the script draws the edited shape
 	page := p.page(r, "/zones", title, body)
 	page.Fields, page.Scripts = fields, []string{"draw.js"}
+	page.Class += " full"
 	if len(fields.Wrong()) > 0 {
 		page.Status = http.StatusUnprocessableEntity
 	}
@@ -644,4 +663,26 @@ func (p *pages) deleteZone(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	return p.Redirect(w, p.base+"/zones", web.Notice{Text: "Zone deleted."})
+}
+
+// zoneFile sends a zone as a GeoJSON feature.
+func (p *pages) zoneFile(w http.ResponseWriter, r *web.Request) error {
+	z, err := p.Fleet.Zone(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(map[string]any{
+		"type": "Feature", "id": z.ID, "geometry": z.Geometry,
+		"properties": map[string]any{"name": z.Name, "type": z.Type, "rules": z.Rules, "priority": z.Priority},
+	})
+	if err != nil {
+		return fmt.Errorf("write a zone as GeoJSON: %w", err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/geo+json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Disposition", `attachment; filename="`+z.ID+`.geojson"`)
+	_, _ = w.Write(text)
+	return nil
 }

@@ -87,6 +87,61 @@ func (y *yard) soleZone() fleet.Zone {
 	return z
 }
 
+// TestZoneWords: the form says what its rules mean and whether a ride may end at a place, as the
+// fleet decides, before and without saving.
+func TestZoneWords(t *testing.T) {
+	y := newYard(t)
+	words := func(d webtest.Document) string { return webtest.Text(d.WithAttr("id", "zone-words")[0]) }
+	check := func(form url.Values) string {
+		t.Helper()
+		return words(y.admin.WantRefused(y.admin.Post("/fleet/zones/new", with(form, "check", "1")), http.StatusOK))
+	}
+	if got, want := words(y.admin.Page("/fleet/zones/new")), "All vehicles: rides may start and end; riding through is allowed."; got != want {
+		t.Errorf("got %q", got)
+	}
+	form := url.Values{"name": {"Mitte"}, "type": {"service_area"}, "geometry": {"52.5, 13.3\n52.5, 13.4\n52.6, 13.4\n52.6, 13.3"}}
+	inside, outside := with(form, "check_at", "52.55, 13.35"), with(form, "check_at", "52.7, 13.35")
+	for want, form := range map[string]url.Values{
+		"May a ride end here? Yes Rides may start and end; riding through is allowed. By this zone.":                         inside,
+		"May a ride end here? No Rides may neither start nor end; riding through is allowed. Outside of every service area.": outside,
+		"May a ride end here? Yes Rides may start and end; riding through is allowed. No zone here.":                         with(outside, "type", "parking"),
+		"Rides may start, but not end; riding through is allowed. By this zone.":                                             with(inside, "type", "no_parking"),
+		"rides may start and end; riding through is allowed at up to 10 km/h.":                                               with(form, "type", "slow"),
+		"Enter a position": with(form, "check_at", hostile),
+		"A zone with custom rules needs at least one rule.": with(form, "type", "custom"),
+	} {
+		if got := check(form); !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	y.admin.Page("/fleet/zones").Want("No zones")
+	y.agent.WantRefused(y.agent.Post("/fleet/zones/new", with(inside, "check", "1")), http.StatusForbidden)
+
+	// The zone that decides is named, and an edited zone takes the place of the stored one.
+	y.admin.Follow(y.admin.Post("/fleet/zones/new", with(inside, "type", "no_parking")))
+	if got := check(inside); !strings.Contains(got, "May a ride end here? No") || !strings.Contains(got, "By the zone Mitte.") {
+		t.Errorf("got %q", got)
+	}
+	path := "/fleet/zones/" + y.soleZone().ID
+	d := y.admin.WantRefused(y.admin.Post(path+"/edit", with(with(inside, "type", "parking"), "check", "1")), http.StatusOK)
+	if got := words(d); !strings.Contains(got, "May a ride end here? Yes") || !strings.Contains(got, "By this zone.") {
+		t.Errorf("got %q", got)
+	}
+	if z := y.soleZone(); z.Type != fleet.NoParking {
+		t.Errorf("the zone is now %s", z.Type)
+	}
+	y.agent.Page(path).Want("All vehicles: rides may start, but not end; riding through is allowed.")
+
+	// As a file, for members only.
+	w := y.agent.Get(path + "/geojson")
+	if h := w.Header(); w.Code != 200 || h.Get("Content-Type") != "application/geo+json" || !strings.Contains(w.Body.String(), `"type":"MultiPolygon"`) && !strings.Contains(w.Body.String(), `"type":"Polygon"`) {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	y.admin.Follow(y.admin.Post(path+"/edit", with(form, "geometry", `{"type":"FeatureCollection","features":[`+w.Body.String()+`]}`)))
+	stranger := y.SignIn(y.NewUser(y.NewOrganization("Other"), "eve@example.com", "Eve", "admin"))
+	stranger.WantRefused(stranger.Get(path+"/geojson"), http.StatusNotFound)
+}
+
 // TestZoneRefused: errors show beside the fields, values remain, and nothing
 // changes.
 func TestZoneRefused(t *testing.T) {

@@ -1,5 +1,5 @@
 // Package mapview computes the parts of maps in SVG: the part of the earth that a picture
-// shows, positions and shapes on it, a graticule and a scale bar. The projection is Web
+// shows, its tiles, positions and shapes on it, and a scale bar. The projection is Web
 // Mercator, north up; shapes on both sides of the antimeridian are drawn as one.
 package mapview
 
@@ -239,44 +239,34 @@ func (v View) clip(points [][2]float64) [][2]float64 {
 	return points
 }
 
-// Rule is a line of the graticule with its label.
-type Rule struct {
-	Path, X, Y, Name string
+// Tile is a square of the grid of map tiles: at zoom 0 the earth, at each further one four
+// in place of each.
+type Tile struct {
+	Zoom, Column, Row int
+	Turn              int     // of the earth, around which the picture reaches: 0 mostly
+	X, Y, Size        float64 // on the picture
 }
 
-// Graticule returns some meridians and parallels.
-func (v View) Graticule() []Rule {
-	const apart = 140 // minimum distance in units
-	step := 0.0
-	for _, s := range []float64{30, 20, 10, 5, 2, 1, .5, .2, .1, .05, .02, .01, .005, .002, .001, .0005, .0002, .0001} {
-		if s/360*v.scale() >= apart || step == 0 {
-			step = s
+// Tiles returns the tiles that cover the view, of a size in units at their own zoom, at most at
+// zoom deepest. Large tiles have names and are rather enlarged than reduced.
+func (v View) Tiles(size, deepest int) []Tile {
+	bias := 0.0
+	if size > 256 {
+		bias = 0.25
+	}
+	zoom := int(math.Round(v.Zoom + math.Log2(256/float64(size)) - bias))
+	zoom = min(deepest, max(0, zoom))
+	count := 1 << zoom
+	side := v.scale() / float64(count)
+	left, top := v.Width/2-v.X*v.scale(), v.Height/2-v.Y*v.scale() // of column and row 0
+	var list []Tile
+	for row := max(0, int(math.Floor(-top/side))); row < count && top+float64(row)*side < v.Height; row++ {
+		for column := int(math.Floor(-left / side)); left+float64(column)*side < v.Width; column++ {
+			turn := int(math.Floor(float64(column) / float64(count)))
+			list = append(list, Tile{zoom, column - turn*count, row, turn, left + float64(column)*side, top + float64(row)*side, side})
 		}
 	}
-	decimals := max(0, int(math.Ceil(-math.Log10(step))))
-	name := func(n float64, positive, negative string) string {
-		side := positive
-		if n < 0 {
-			side = negative
-		}
-		return strconv.FormatFloat(math.Abs(n), 'f', decimals, 64) + "°" + side
-	}
-	var rules []Rule
-	halfX, halfY := v.Width/2/v.scale(), v.Height/2/v.scale()
-	north, west := unproject(v.X-halfX, v.Y-halfY)
-	south, east := unproject(v.X+halfX, v.Y+halfY)
-	for n := math.Ceil(west / step); n*step <= east && len(rules) < 24; n++ {
-		lng := n * step
-		x := v.Width/2 + (lng/360+0.5-v.X)*v.scale()
-		lng -= 360 * math.Round(lng/360)
-		rules = append(rules, Rule{"M" + Coordinate(x) + " 0V" + Coordinate(v.Height), Coordinate(x + 4), "12", name(lng, "E", "W")})
-	}
-	for n := math.Ceil(south / step); n*step <= north && len(rules) < 48; n++ {
-		_, y := Project(n*step, 0)
-		py := v.Height/2 + (y-v.Y)*v.scale()
-		rules = append(rules, Rule{"M0 " + Coordinate(py) + "H" + Coordinate(v.Width), "4", Coordinate(py - 4), name(n*step, "N", "S")})
-	}
-	return rules
+	return list
 }
 
 // ScaleBar returns a round length of about 80 units at the center, in units and in meters.

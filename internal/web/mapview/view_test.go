@@ -42,9 +42,7 @@ func TestFit(t *testing.T) {
 				}
 			}
 		}
-		if len(v.Graticule()) == 0 || len(v.Graticule()) > 48 {
-			t.Errorf("%s: got %d lines", tt.name, len(v.Graticule()))
-		}
+		checkTiles(t, v)
 		box := v.Box()
 		if math.Abs(box.MinLng) > 180 || math.Abs(box.MaxLng) > 180 || box.MinLat < -90 || box.MaxLat > 90 || box.MinLat >= box.MaxLat {
 			t.Errorf("%s: got box %+v", tt.name, box)
@@ -87,5 +85,29 @@ func TestPath(t *testing.T) {
 	}
 	if got := v.Path([][][][2]float64{{many}}, 2000); len(got) > 2000 || strings.Count(got, "L") < 20 {
 		t.Errorf("10,000 corners: got %d bytes, %d lines", len(got), strings.Count(got, "L"))
+	}
+}
+
+// checkTiles checks that tiles cover the picture, each about as large as its source has it.
+func checkTiles(t *testing.T, v View) {
+	t.Helper()
+	for _, size := range []int{256, 512} {
+		list := v.Tiles(size, 19)
+		if len(list) == 0 || len(list) > 48 {
+			t.Errorf("%+v has %d tiles", v, len(list))
+		}
+		covered := 0.0
+		for _, tile := range list {
+			if tile.Column < 0 || tile.Row < 0 || tile.Column >= 1<<tile.Zoom || tile.Row >= 1<<tile.Zoom || tile.Size < float64(size)*.7 || tile.Zoom < 19 && tile.Size > float64(size)*1.7 {
+				t.Errorf("%+v has %+v", v, tile)
+			}
+			covered += max(0, min(width, tile.X+tile.Size)-max(0, tile.X)) * max(0, min(height, tile.Y+tile.Size)-max(0, tile.Y))
+		}
+		if math.Abs(covered-width*height) > 1 {
+			t.Errorf("%+v: %d tiles cover %v of %v", v, len(list), covered, width*height)
+		}
+	}
+	if list := v.Tiles(512, 3); list[0].Zoom > 3 {
+		t.Errorf("%+v has a tile of zoom %d", v, list[0].Zoom)
 	}
 }

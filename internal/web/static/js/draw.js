@@ -1,172 +1,421 @@
-// Edits a zone's outline on a map. A field has its corners, one per line. Shapes of
-// several parts, or with holes, are GeoJSON and shown only.
+// Edits a zone's shape on a map: parts and holes, with undo. A field has the shape: the corners
+// of a single ring, one per line, else GeoJSON. The server renders the map for each view, and
+// says what the rules mean.
+import { morph } from "./live.js";
+import { cover } from "./tiles.js";
 import { degrees, mercator, moves } from "./view.js";
 
 const form = document.querySelector("form[data-draw]");
+const search = document.querySelector(".place-search");
 const field = form.elements.geometry;
 const frame = form.querySelector(".draw");
 const svg = frame.querySelector(".ground");
 const sketch = svg.querySelector(".sketch");
 const handles = svg.querySelector("[data-corners]");
+const tools = form.querySelector("[data-tools]");
+const file = form.querySelector("[data-file]");
 const box = svg.viewBox.baseVal;
-const scale = 256 * 2 ** Number(frame.dataset.z);
-const middle = { x: Number(frame.dataset.x), y: Number(frame.dataset.y) };
-let corners = []; // {x, y} of the drawing
-let editable = true;
-let chosen = -1;
-let view = { k: 1, x: 0, y: 0 };
-frame.querySelector("[data-instructions]").hidden = false;
+const maxHandles = 400;
 
-const place = (lng, lat) => {
-  const p = mercator(lng, lat);
-  let dx = p.x - middle.x;
-  dx -= Math.round(dx);
-  return { x: box.width / 2 + dx * scale, y: box.height / 2 + (p.y - middle.y) * scale };
-};
-const path = (points) => (points.length ? "M" + points.map((p) => `${p.x} ${p.y}`).join("L") + "Z" : "");
+let shape = []; // parts of rings of corners {x, y} in the unit square of the projection
+let target = { part: 0, ring: 0 }; // gets new corners
+let chosen = ""; // "part.ring.corner"
+let moved = { k: 1, x: 0, y: 0 }; // since the server rendered the view
+let checking = false;
+let neighbours = []; // rings of other zones, as they are drawn
+const past = [];
+const future = [];
+for (const part of [tools, form.querySelector("[data-instructions]")]) part.hidden = false;
 
-// read parses the field.
-function read() {
-  const text = field.value.trim();
-  editable = !text.startsWith("{");
-  chosen = -1;
-  if (editable) {
-    corners = text.split("\n").map((line) => line.trim().split(/[\s,;]+/).map(Number)).filter((n) => n.length === 2 && n.every(Number.isFinite)).map(([lat, lng]) => place(lng, lat));
-    draw();
-    return;
-  }
-  corners = [];
-  let d = "";
-  try {
-    let shape = JSON.parse(text);
-    if (shape.type === "Feature") shape = shape.geometry;
-    const polygons = shape.type === "Polygon" ? [shape.coordinates] : shape.coordinates;
-    d = polygons.flat().map((ring) => path(ring.map(([lng, lat]) => place(lng, lat)))).join("");
-  } catch {
-    // Incomplete; the server validates it.
-  }
-  sketch.setAttribute("d", d);
-  handles.replaceChildren();
-}
-
-// write sets the field.
-function write() {
-  field.value = corners.map((p) => {
-    const at = degrees(middle.x + (p.x - box.width / 2) / scale, middle.y + (p.y - box.height / 2) / scale);
-    return `${at.lat.toFixed(6)}, ${at.lng.toFixed(6)}`;
-  }).join("\n");
-}
-
-const onScreen = (p) => ({ x: p.x * view.k + view.x, y: p.y * view.k + view.y });
-
-// draw renders the corners, and a handle between two of them to add one.
-function draw() {
-  sketch.setAttribute("d", path(corners));
-  const circle = (p, name, i, label) => {
-    const e = document.createElementNS("http://www.w3.org/2000/svg", "circle");
-    const at = onScreen(p);
-    for (const [key, value] of Object.entries({ cx: at.x, cy: at.y, r: name === "between" ? 4.5 : 7, class: name + (name === "corner" && i === chosen ? " chosen" : ""), tabindex: 0, role: "button", "aria-label": label, "data-holds": "", "data-at": i })) e.setAttribute(key, value);
-    return e;
-  };
-  const focused = document.activeElement?.closest?.(".corner")?.dataset.at;
-  const all = corners.map((p, i) => circle(p, "corner", i, `Corner ${i + 1}`));
-  if (corners.length > 1 && corners.length < 200) {
-    corners.forEach((p, i) => {
-      const q = corners[(i + 1) % corners.length];
-      all.push(circle({ x: (p.x + q.x) / 2, y: (p.y + q.y) / 2 }, "between", i, `Add a corner after ${i + 1}`));
-    });
-  }
-  handles.replaceChildren(...all);
-  if (focused !== undefined) handles.querySelector(`.corner[data-at="${focused}"]`)?.focus();
-}
-
-const ground = moves(svg, () => {});
-svg.addEventListener("moved", () => {
-  const zero = svg.querySelector("[data-pan]").transform.baseVal.consolidate()?.matrix;
-  view = { k: zero.a, x: zero.e, y: zero.f };
-  draw();
+const view = () => ({ z: Number(frame.dataset.z), x: Number(frame.dataset.x), y: Number(frame.dataset.y) });
+const scale = () => 256 * 2 ** view().z;
+// From map units, before movement, to the unit square and to the screen.
+const onEarth = (p) => ({ x: view().x + (p.x - box.width / 2) / scale(), y: view().y + (p.y - box.height / 2) / scale() });
+const onScreen = (p, turn = 0) => ({
+  x: (box.width / 2 + (p.x + turn - view().x) * scale()) * moved.k + moved.x,
+  y: (box.height / 2 + (p.y - view().y) * scale()) * moved.k + moved.y,
 });
+// The turns around the earth that bring a ring to the view.
+const turns = (ring) => -Math.round((ring[0]?.x ?? 0) - view().x);
+const apart = (a, b) => Math.hypot(a.x - b.x, a.y - b.y);
+const path = (points) => (points.length ? "M" + points.map((p) => `${p.x.toFixed(2)} ${p.y.toFixed(2)}`).join("L") + "Z" : "");
+const ringOf = (part, ring) => shape[part]?.[ring];
+const locate = (at) => at.split(".").map(Number);
 
-function remove(i) {
-  corners.splice(i, 1);
-  chosen = Math.min(i, corners.length - 1);
+// The field and the shape.
+function polygons(text) {
+  let json = JSON.parse(text);
+  if (json.type === "FeatureCollection") return json.features.flatMap((f) => polygons(JSON.stringify(f)));
+  if (json.type === "Feature") json = json.geometry;
+  return json.type === "Polygon" ? [json.coordinates] : json.coordinates;
+}
+
+function parse(text) {
+  if (!text.startsWith("{")) {
+    const ring = text.split("\n").map((line) => line.trim().split(/[\s,;]+/).map(Number)).filter((n) => n.length === 2 && n.every(Number.isFinite));
+    return ring.length ? [[ring.map(([lat, lng]) => mercator(lng, lat))]] : [];
+  }
+  return polygons(text).map((rings) => rings.map((ring) => ring.slice(0, -1).map(([lng, lat]) => mercator(lng, lat))));
+}
+
+function read() {
+  try {
+    shape = parse(field.value.trim());
+  } catch {
+    return; // incomplete; the server validates it
+  }
+  target = { part: 0, ring: 0 };
+  chosen = "";
+  draw();
+}
+
+function write() {
+  const round = (p) => {
+    const at = degrees(p.x, p.y);
+    return [Number(at.lng.toFixed(6)), Number(at.lat.toFixed(6))];
+  };
+  const parts = shape.map((rings) => rings.filter((ring) => ring.length)).filter((rings) => rings.length);
+  if (parts.length < 2 && !parts[0]?.[1]) {
+    field.value = (parts[0]?.[0] ?? []).map(round).map(([lng, lat]) => `${lat.toFixed(6)}, ${lng.toFixed(6)}`).join("\n");
+  } else {
+    const coordinates = parts.map((rings) => rings.map((ring) => [...ring, ring[0]].map(round)));
+    field.value = JSON.stringify(parts.length > 1 ? { type: "MultiPolygon", coordinates } : { type: "Polygon", coordinates: coordinates[0] });
+  }
+  ask();
+}
+
+// commit stores the state before a change.
+function commit() {
+  past.push(JSON.stringify(shape));
+  if (past.length > 200) past.shift();
+  future.length = 0;
+}
+
+function restore(from, to) {
+  if (!from.length) return;
+  to.push(JSON.stringify(shape));
+  shape = JSON.parse(from.pop());
+  chosen = "";
+  if (!shape[target.part]) target = { part: 0, ring: 0 };
   write();
   draw();
 }
 
-// A double press removes a corner. The first press has redrawn it.
-let pressed = { at: -1, when: 0 };
+// draw renders the shape, its corners, and a handle between two of them to add one.
+function draw() {
+  const focused = document.activeElement?.closest?.(".corner")?.dataset.at;
+  let d = "";
+  const all = [];
+  const total = shape.flat().reduce((n, ring) => n + ring.length, 0);
+  const circle = (p, name, at, label) => {
+    const e = document.createElementNS("http://www.w3.org/2000/svg", "circle");
+    const attributes = { cx: p.x, cy: p.y, r: name === "between" ? 4.5 : 7, class: name + (name === "corner" && at === chosen ? " chosen" : ""), tabindex: 0, role: "button", "aria-label": label, "data-holds": "", "data-at": at };
+    for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, value);
+    all.push(e);
+  };
+  shape.forEach((rings, part) => rings.forEach((ring, number) => {
+    const points = ring.map((p) => onScreen(p, turns(ring)));
+    d += path(points);
+    if (total > maxHandles) return;
+    const where = (number ? `, hole ${number}` : "") + (shape.length > 1 ? `, part ${part + 1}` : "");
+    points.forEach((p, i) => circle(p, "corner", `${part}.${number}.${i}`, `Corner ${i + 1}${where}`));
+    if (points.length < 2) return;
+    points.forEach((p, i) => {
+      const q = points[(i + 1) % points.length];
+      if (apart(p, q) > 24) circle({ x: (p.x + q.x) / 2, y: (p.y + q.y) / 2 }, "between", `${part}.${number}.${i}`, `Add a corner after ${i + 1}${where}`);
+    });
+  }));
+  sketch.setAttribute("d", d);
+  handles.replaceChildren(...all);
+  if (focused) focus(focused);
+  for (const button of tools.querySelectorAll("[data-tool]")) {
+    const tool = button.dataset.tool;
+    if (tool === "undo" || tool === "redo") button.disabled = !(tool === "undo" ? past : future).length;
+    if (tool === "hole") button.disabled = !(shape[target.part]?.[0]?.length > 2);
+    if (tool === "hole") button.setAttribute("aria-pressed", target.ring > 0);
+    if (tool === "part") button.setAttribute("aria-pressed", target.part > 0 && target.ring === 0);
+    if (tool === "check") button.setAttribute("aria-pressed", checking);
+  }
+  svg.classList.toggle("checking", checking);
+}
+
+const focus = (at) => handles.querySelector(`.corner[data-at="${at}"]`)?.focus();
+
+// snap returns the corner, or else the point of an edge, of another ring near a point.
+function snap(p, event, self) {
+  if (event.altKey) return p;
+  const here = onScreen(p);
+  const own = shape.flat().filter((ring) => ring !== self);
+  let best = p;
+  let least = 10;
+  const rings = [...neighbours, ...own];
+  const near = (q, reach) => {
+    const at = onScreen(q);
+    const far = apart(at, here);
+    if (far < Math.min(least, reach)) [least, best] = [far, q];
+  };
+  for (const ring of rings) for (const q of ring) near(q, 10);
+  if (best !== p) return best;
+  for (const ring of rings) {
+    ring.forEach((a, i) => {
+      const b = ring[(i + 1) % ring.length];
+      const length = (b.x - a.x) ** 2 + (b.y - a.y) ** 2;
+      const t = length && ((p.x - a.x) * (b.x - a.x) + (p.y - a.y) * (b.y - a.y)) / length;
+      if (t > 0 && t < 1) near({ x: a.x + t * (b.x - a.x), y: a.y + t * (b.y - a.y) }, 7);
+    });
+  }
+  return best;
+}
+
+function findNeighbours() {
+  neighbours = [];
+  for (const zone of svg.querySelectorAll(".zones .zone")) {
+    for (const ring of zone.getAttribute("d").split("Z")) {
+      const points = [...ring.matchAll(/[ML](-?[\d.]+) (-?[\d.]+)/g)].map(([, x, y]) => onEarth({ x: Number(x), y: Number(y) }));
+      if (points.length) neighbours.push(points);
+    }
+  }
+}
+
+// add adds a corner where it lengthens the ring least, so that it does not cross itself.
+function add(p) {
+  commit();
+  shape[target.part] ??= [];
+  const ring = (shape[target.part][target.ring] ??= []);
+  let at = ring.length;
+  let least = Infinity;
+  if (ring.length > 2) {
+    ring.forEach((a, i) => {
+      const b = ring[(i + 1) % ring.length];
+      const more = apart(a, p) + apart(p, b) - apart(a, b);
+      if (more < least) [least, at] = [more, i + 1];
+    });
+  }
+  ring.splice(at, 0, p);
+  chosen = `${target.part}.${target.ring}.${at}`;
+  write();
+  draw();
+}
+
+function remove(at) {
+  commit();
+  const [part, number, i] = locate(at);
+  const ring = ringOf(part, number);
+  ring.splice(i, 1);
+  chosen = ring.length ? `${part}.${number}.${Math.min(i, ring.length - 1)}` : "";
+  if (!ring.length) {
+    shape[part].splice(number, number ? 1 : shape[part].length);
+    if (!shape[part].length) shape.splice(part, 1);
+    target = { part: 0, ring: 0 };
+  }
+  write();
+  draw();
+  if (chosen) focus(chosen);
+}
+
+// The view.
+const ground = moves(svg, ({ dx, dy, nearer }) => {
+  const { z, x, y } = view();
+  const { lat, lng } = degrees(x + dx / scale(), y + dy / scale());
+  go({ z: Math.min(20, Math.max(2, z + nearer)).toFixed(2), lat: lat.toFixed(5), lng: lng.toFixed(5) });
+});
+svg.addEventListener("moved", ({ detail }) => {
+  moved = detail;
+  cover(svg, view(), moved);
+  draw();
+});
+
+let turn = 0;
+async function go(query) {
+  const mine = ++turn;
+  const address = location.pathname + "?" + new URLSearchParams(query);
+  const response = await fetch(address, { headers: { "X-Live": "1" } }).catch(() => null);
+  if (!response?.ok || response.redirected || mine !== turn) return;
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const now = page.querySelector(".draw");
+  if (mine !== turn || !now) return;
+  ground.rest();
+  moved = { k: 1, x: 0, y: 0 };
+  for (const part of [".tiles", ".zones", ".tile-names", ".bar"]) {
+    const old = svg.querySelector(part);
+    if (old) morph(old, now.querySelector(part));
+  }
+  for (const name of ["z", "x", "y"]) frame.dataset[name] = now.dataset[name];
+  form.action = address; // errors show the same view
+  if (query.place !== undefined) {
+    const found = page.querySelector(".place-search");
+    morph(search, found);
+    search.elements.place.value = found.elements.place.value;
+  }
+  findNeighbours();
+  draw();
+}
+
+search.addEventListener("submit", (event) => {
+  event.preventDefault();
+  go({ place: search.elements.place.value });
+});
+search.addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  if (!link) return;
+  event.preventDefault();
+  go(Object.fromEntries(new URLSearchParams(link.search)));
+});
+
+// Rules in words, and whether a ride may end at a place, by the server.
+let timer = 0;
+let question = 0;
+function ask() {
+  clearTimeout(timer);
+  timer = setTimeout(async () => {
+    const mine = ++question;
+    const body = new URLSearchParams(new FormData(form));
+    body.set("check", "1");
+    const response = await fetch(location.pathname, { method: "POST", body, headers: { "X-Live": "1" } }).catch(() => null);
+    if (!response?.ok || response.redirected || mine !== question) return;
+    const words = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("zone-words");
+    if (words) morph(document.getElementById("zone-words"), words);
+  }, 250);
+}
+form.addEventListener("change", ask);
+form.querySelector('[name="check"]').addEventListener("click", (event) => {
+  event.preventDefault();
+  ask();
+});
+
+// Pointer.
+let pressed = { at: "", when: 0 }; // a double press removes a corner; the first one has redrawn it
 handles.addEventListener("pointerdown", (event) => {
   const handle = event.target.closest("[data-at]");
   if (!handle || event.button) return;
   event.preventDefault();
-  let i = Number(handle.dataset.at);
-  if (handle.matches(".between")) {
-    corners.splice(i + 1, 0, ground.of(event));
-    i++;
-  } else if (pressed.at === i && event.timeStamp - pressed.when < 350) {
-    remove(i);
+  let at = handle.dataset.at;
+  const [part, number, i] = locate(at);
+  const ring = ringOf(part, number);
+  let index = i;
+  if (handle.matches(".corner") && pressed.at === at && event.timeStamp - pressed.when < 350) {
+    remove(at);
     return;
   }
-  pressed = { at: i, when: event.timeStamp };
-  chosen = i;
+  commit();
+  if (handle.matches(".between")) {
+    index = i + 1;
+    ring.splice(index, 0, onEarth(ground.of(event)));
+    at = `${part}.${number}.${index}`;
+  }
+  pressed = { at, when: event.timeStamp };
+  chosen = at;
+  target = { part, ring: number };
   draw();
+  const before = JSON.stringify(shape);
   const move = (event) => {
-    corners[i] = ground.of(event);
+    ring[index] = snap(onEarth(ground.of(event)), event, ring);
     draw();
   };
   const end = () => {
     removeEventListener("pointermove", move);
+    if (handle.matches(".corner") && JSON.stringify(shape) === before) past.pop();
     write();
     draw();
-    handles.querySelector(`.corner[data-at="${i}"]`)?.focus();
+    focus(at);
   };
   addEventListener("pointermove", move);
   addEventListener("pointerup", end, { once: true });
   addEventListener("pointercancel", end, { once: true });
 });
+svg.addEventListener("click", (event) => {
+  if (event.target.closest("[data-at]")) return;
+  const p = onEarth(ground.of(event));
+  if (!checking) {
+    add(snap(p, event, ringOf(target.part, target.ring)));
+    return;
+  }
+  const { lat, lng } = degrees(p.x, p.y);
+  form.elements.check_at.value = `${lat.toFixed(6)}, ${lng.toFixed(6)}`;
+  ask();
+});
+
+// Keys.
 handles.addEventListener("keydown", (event) => {
   const handle = event.target.closest("[data-at]");
-  const i = Number(handle.dataset.at);
+  const [part, number, i] = locate(handle.dataset.at);
+  const ring = ringOf(part, number);
   if (handle.matches(".between")) {
     if (event.key !== "Enter" && event.key !== " ") return;
-    const q = corners[(i + 1) % corners.length];
-    corners.splice(i + 1, 0, { x: (corners[i].x + q.x) / 2, y: (corners[i].y + q.y) / 2 });
-    chosen = i + 1;
+    commit();
+    const q = ring[(i + 1) % ring.length];
+    ring.splice(i + 1, 0, { x: (ring[i].x + q.x) / 2, y: (ring[i].y + q.y) / 2 });
+    chosen = `${part}.${number}.${i + 1}`;
   } else if (event.key === "Delete" || event.key === "Backspace") {
     event.preventDefault();
-    remove(i);
+    remove(handle.dataset.at);
     return;
   } else {
     const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     if (!step) return;
-    const far = (event.shiftKey ? 10 : 1) / view.k;
-    corners[i] = { x: corners[i].x + step[0] * far, y: corners[i].y + step[1] * far };
-    chosen = i;
+    commit();
+    const far = (event.shiftKey ? 10 : 1) / moved.k / scale();
+    ring[i] = { x: ring[i].x + step[0] * far, y: ring[i].y + step[1] * far };
+    chosen = handle.dataset.at;
   }
   event.preventDefault();
+  event.stopPropagation();
   write();
   draw();
-  handles.querySelector(`.corner[data-at="${chosen}"]`)?.focus();
+  focus(chosen);
 });
-svg.addEventListener("click", (event) => {
-  if (!editable || event.target.closest("[data-at]")) return;
-  const p = ground.of(event);
-  // At the shortest detour, so that the outline does not cross itself.
-  let best = corners.length;
-  let least = Infinity;
-  const far = (a, b) => Math.hypot(a.x - b.x, a.y - b.y);
-  if (corners.length > 2) {
-    corners.forEach((a, i) => {
-      const b = corners[(i + 1) % corners.length];
-      const more = far(a, p) + far(p, b) - far(a, b);
-      if (more < least) [least, best] = [more, i + 1];
-    });
+svg.addEventListener("keydown", (event) => {
+  if (event.target !== svg || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Enter") {
+    event.preventDefault();
+    add(onEarth({ x: (box.width / 2 - moved.x) / moved.k, y: (box.height / 2 - moved.y) / moved.k }));
+  } else if (event.key === "+" || event.key === "-") {
+    event.preventDefault();
+    ground.nearer(event.key === "+" ? 2 : 0.5);
   }
-  corners.splice(best, 0, p);
-  chosen = best;
-  write();
+});
+form.addEventListener("keydown", (event) => {
+  if (event.target.closest("input, textarea, select")) return;
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z") {
+    event.preventDefault();
+    if (event.shiftKey) restore(future, past);
+    else restore(past, future);
+  } else if (event.key === "Escape") {
+    checking = false;
+    target = { part: target.part, ring: 0 };
+    draw();
+  }
+});
+
+// Tools.
+tools.addEventListener("click", (event) => {
+  const tool = event.target.closest("[data-tool]")?.dataset.tool;
+  if (tool === "undo") restore(past, future);
+  if (tool === "redo") restore(future, past);
+  if (tool === "open") file.click();
+  if (tool === "check") [checking, target] = [!checking, { part: target.part, ring: 0 }];
+  if (tool === "hole") target = { part: target.part, ring: target.ring ? 0 : shape[target.part].length };
+  if (tool === "part") target = { part: target.part || !shape.length ? 0 : shape.length, ring: 0 };
+  if (tool === "hole" || tool === "part") checking = false;
   draw();
 });
+file.addEventListener("change", async () => {
+  const text = (await file.files[0]?.text())?.trim();
+  file.value = "";
+  if (!text) return;
+  commit();
+  field.value = text;
+  read();
+  write();
+  const all = shape.flat(2);
+  if (!all.length) return;
+  const middle = (axis) => (Math.min(...all.map((p) => p[axis])) + Math.max(...all.map((p) => p[axis]))) / 2;
+  const span = Math.max(...["x", "y"].map((axis) => Math.max(...all.map((p) => p[axis])) - Math.min(...all.map((p) => p[axis]))), 1e-7);
+  const { lat, lng } = degrees(middle("x"), middle("y"));
+  go({ z: Math.min(17, Math.log2((box.height * 0.7) / 256 / span)).toFixed(2), lat: lat.toFixed(5), lng: lng.toFixed(5) });
+});
+
+field.addEventListener("focus", commit, { once: true });
 field.addEventListener("input", read);
+findNeighbours();
 read();

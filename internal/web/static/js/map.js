@@ -1,5 +1,6 @@
 // Pans and zooms the fleet map, which the server renders for each view.
 import { morph } from "./live.js";
+import { cover } from "./tiles.js";
 import { degrees, moves } from "./view.js";
 
 const map = document.querySelector("[data-map]");
@@ -33,6 +34,9 @@ const ground = moves(svg, ({ dx, dy, nearer }) => {
   address.searchParams.set("lng", lng.toFixed(5));
   go(address.href);
 });
+
+const view = () => ({ z: Number(map.dataset.z), x: Number(map.dataset.x), y: Number(map.dataset.y) });
+svg.addEventListener("moved", ({ detail }) => cover(svg, view(), detail));
 
 map.addEventListener("click", (event) => {
   const link = event.target.closest('a[data-go], a[href^="?"]');

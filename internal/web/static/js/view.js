@@ -12,7 +12,7 @@ export function moves(svg, done) {
   const at = (event) => new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
   const show = () => {
     for (const part of svg.querySelectorAll("[data-pan]")) part.setAttribute("transform", `translate(${now.x} ${now.y}) scale(${now.k})`);
-    svg.dispatchEvent(new CustomEvent("moved", { detail: now.k }));
+    svg.dispatchEvent(new CustomEvent("moved", { detail: now }));
   };
   const soon = (wait) => {
     clearTimeout(timer);

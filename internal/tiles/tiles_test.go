@@ -1,0 +1,270 @@
+package tiles_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/tiles"
+	"github.com/kickstand-dev/kickstand/internal/tiles/tilestest"
+)
+
+// The tile at the middle of the town, at zoom 14.
+const lat, lng = 52.52, 13.405
+
+var middle = tiles.ID{Z: 14, X: 8802, Y: 5373}
+
+func open(t *testing.T, c tiles.Config) *tiles.Map {
+	t.Helper()
+	c.Logger = slog.New(slog.DiscardHandler)
+	m, err := tiles.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func get(t *testing.T, m *tiles.Map, id tiles.ID) tiles.Tile {
+	t.Helper()
+	tile, err := m.Tile(t.Context(), id)
+	if err != nil {
+		t.Fatalf("%v: %v", id, err)
+	}
+	if tile.ContentType == "image/svg+xml" {
+		for d := xml.NewDecoder(bytes.NewReader(tile.Body)); ; {
+			if _, err := d.Token(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatalf("%v is not XML: %v\n%s", id, err, tile.Body)
+			}
+		}
+	}
+	return tile
+}
+
+// TestFiles: both formats of files have the streets of the town, deeper zooms are parts of the
+// deepest, and the built-in map is beyond the edge.
+func TestFiles(t *testing.T) {
+	town := tilestest.Town(t, lat, lng, 12, 14)
+	for name, write := range map[string]func(path string){
+		"town.mbtiles": func(path string) { tilestest.WriteMBTiles(t, path, "pbf", town) },
+		"town.pmtiles": func(path string) { tilestest.WritePMTiles(t, path, town, 0) },
+		"deep.pmtiles": func(path string) { tilestest.WritePMTiles(t, path, town, 3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), name)
+			write(path)
+			m := open(t, tiles.Config{Source: path})
+			if m.Raster() || m.BuiltIn() || m.MaxZoom() < 20 {
+				t.Errorf("got raster %v, built-in %v, zoom %d", m.Raster(), m.BuiltIn(), m.MaxZoom())
+			}
+			if c := m.Credits(); c[0].Text != "Survey of Testburg" {
+				t.Errorf("got credits %v", c)
+			}
+			for id := range town {
+				if text := string(get(t, m, id).Body); !strings.Contains(text, "var(--map-road") {
+					t.Errorf("%v has no street: %s", id, text)
+				}
+			}
+			text := string(get(t, m, middle).Body)
+			for _, want := range []string{"Testburg", "var(--map-water", "var(--map-building", "var(--map-main", "Market Row"} {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s is missing: %s", want, text)
+				}
+			}
+			deep := tiles.ID{Z: 17, X: middle.X<<3 + 3, Y: middle.Y<<3 + 3}
+			if text := string(get(t, m, deep).Body); !strings.Contains(text, "var(--map-road") || len(text) > 20_000 {
+				t.Errorf("zoom 17 has %d bytes: %s", len(text), text)
+			}
+			if text := string(get(t, m, tiles.ID{Z: 5, X: 17, Y: 10}).Body); !strings.Contains(text, "var(--map-land") {
+				t.Errorf("the built-in map is missing: %s", text)
+			}
+		})
+	}
+}
+
+// TestRasterFile: pictures come as they are.
+func TestRasterFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "raster.mbtiles")
+	picture := tilestest.Raster(t)
+	tilestest.WriteMBTiles(t, path, "png", map[tiles.ID][]byte{middle: picture, {Z: 14}: []byte("<svg onload='alert(1)'/>")})
+	m := open(t, tiles.Config{Source: path, Attribution: "© Somebody"})
+	if tile := get(t, m, middle); tile.ContentType != "image/png" || !bytes.Equal(tile.Body, picture) {
+		t.Errorf("got %s with %d bytes", tile.ContentType, len(tile.Body))
+	}
+	if tile := get(t, m, tiles.ID{Z: 14}); strings.Contains(string(tile.Body), "onload") {
+		t.Errorf("markup is passed on: %s", tile.Body)
+	}
+	if !m.Raster() || m.MaxZoom() != 14 || m.Credits()[0].Text != "© Somebody" {
+		t.Errorf("got raster %v, zoom %d, credits %v", m.Raster(), m.MaxZoom(), m.Credits())
+	}
+}
+
+// server is a tile server that counts requests.
+type server struct {
+	requests atomic.Int64
+	answer   atomic.Pointer[http.HandlerFunc]
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.requests.Add(1)
+	(*s.answer.Load())(w, r)
+}
+
+func (s *server) set(h http.HandlerFunc) { s.answer.Store(&h) }
+
+// RoundTrip answers without a network, so that time can be virtual.
+func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// TestServer: tiles of a server are cached for the time that it allows, confirmed by their tag
+// later, and used beyond it while the server fails.
+func TestServer(t *testing.T) {
+	picture := tilestest.Raster(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		var confirmed atomic.Int64
+		s.set(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.String() != "https://tiles.example/a/14/8802/5373.png?key=secret" || r.UserAgent() != "Test (+https://help.example)" {
+				t.Errorf("got %s by %q", r.URL, r.UserAgent())
+			}
+			if r.Header.Get("If-None-Match") == `"1"` {
+				confirmed.Add(1)
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+			w.Header().Set("Etag", `"1"`)
+			w.Header().Set("Cache-Control", "public, max-age=7200")
+			_, _ = w.Write(picture)
+		})
+		m := open(t, tiles.Config{Source: "https://tiles.example/a/{z}/{x}/{y}.png?key=secret", Client: "Test (+https://help.example)", Transport: s})
+		is := func(what string, contentType string, requests int64) {
+			t.Helper()
+			if tile := get(t, m, middle); tile.ContentType != contentType || tile.MaxAge <= 0 || tile.MaxAge > 24*time.Hour {
+				t.Errorf("%s: got %s for %v", what, tile.ContentType, tile.MaxAge)
+			}
+			if n := s.requests.Load(); n != requests {
+				t.Errorf("%s: got %d requests, want %d", what, n, requests)
+			}
+		}
+		is("first", "image/png", 1)
+		time.Sleep(time.Hour)
+		is("fresh", "image/png", 1)
+		time.Sleep(2 * time.Hour)
+		is("confirmed", "image/png", 2)
+		if confirmed.Load() != 1 {
+			t.Errorf("confirmed %d times", confirmed.Load())
+		}
+		s.set(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+		time.Sleep(8 * 24 * time.Hour)
+		is("failing", "image/png", 3)
+		is("paused", "image/png", 3)
+		time.Sleep(time.Minute)
+		is("failing again", "image/png", 4)
+	})
+}
+
+// TestServerWithoutTiles: wrong, large and missing tiles are those of the built-in map.
+func TestServerWithoutTiles(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"nothing":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
+		"refusal":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
+		"markup":   func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<script>alert(1)</script>")) },
+		"too much": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 3<<20)) },
+		"elsewhere": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://metadata.example/secret", http.StatusFound)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &server{}
+			s.set(answer)
+			m := open(t, tiles.Config{Source: "https://tiles.example/{z}/{x}/{y}.png", Transport: s})
+			tile := get(t, m, tiles.ID{Z: 4, X: 8, Y: 5})
+			if tile.ContentType != "image/svg+xml" || !strings.Contains(string(tile.Body), "var(--map-land") || strings.Contains(string(tile.Body), "alert") {
+				t.Errorf("got %s: %s", tile.ContentType, tile.Body)
+			}
+			if s.requests.Load() != 1 {
+				t.Errorf("got %d requests", s.requests.Load())
+			}
+		})
+	}
+}
+
+// TestOpen: sources that cannot work are refused with the reason.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	tilestest.WriteMBTiles(t, filepath.Join(dir, "odd.mbtiles"), "tiff", nil)
+	for source, want := range map[string]string{
+		"https://tiles.example/{z}/{x}.png":     "{y}",
+		"ftp://tiles.example/{z}/{x}/{y}":       "http",
+		filepath.Join(dir, "missing.mbtiles"):   "missing.mbtiles",
+		filepath.Join(dir, "missing.pmtiles"):   "missing.pmtiles",
+		filepath.Join(dir, "odd.mbtiles"):       "tiff",
+		"https://user:pass@host:bad/{z}/{x}{y}": "address",
+	} {
+		_, err := tiles.Open(tiles.Config{Source: source, Logger: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "pass@") {
+			t.Errorf("%s: got %v", source, err)
+		}
+	}
+	m := open(t, tiles.Config{})
+	for _, id := range []tiles.ID{{Z: -1}, {Z: 23}, {Z: 2, X: 4}, {Z: 2, Y: -1}} {
+		if _, err := m.Tile(t.Context(), id); !errors.Is(err, tiles.ErrNoTile) {
+			t.Errorf("%v: got %v", id, err)
+		}
+	}
+}
+
+// TestWorld: the built-in map has land, borders and cities, and its tiles are small.
+func TestWorld(t *testing.T) {
+	m := open(t, tiles.Config{})
+	for _, id := range []tiles.ID{{}, {Z: 1, X: 1}, {Z: 4, X: 8, Y: 5}, {Z: 6, X: 34, Y: 20}, {Z: 10, X: 550, Y: 335}} {
+		tile := get(t, m, id)
+		if len(tile.Body) > 60_000 || !strings.Contains(string(tile.Body), "var(--map-land") {
+			t.Errorf("%v has %d bytes", id, len(tile.Body))
+		}
+		t.Logf("%v: %d bytes", id, len(tile.Body))
+	}
+	if text := string(get(t, m, tiles.ID{Z: 6, X: 34, Y: 20}).Body); !strings.Contains(text, "Berlin") || !strings.Contains(text, "var(--map-border") {
+		t.Errorf("Berlin or a border is missing: %s", text)
+	}
+	if text := string(get(t, m, tiles.ID{Z: 4, X: 4, Y: 6}).Body); strings.Count(text, "<path") != 1 && !strings.Contains(text, "var(--map-water") {
+		t.Errorf("the ocean has %s", text)
+	}
+}
+
+func TestFindPlaces(t *testing.T) {
+	for text, want := range map[string]string{
+		"berlin": "Berlin, DE", "munich": "Munich, DE", "sao paulo": "São Paulo, BR",
+		"SAN FRANCISCO": "San Francisco, US", "san francisco, ar": "San Francisco, AR", "lodz": "Łódź, PL", "": "", "zzzz": "",
+	} {
+		got := ""
+		if list := tiles.FindPlaces(text, 5); len(list) > 0 {
+			got = list[0].Name + ", " + list[0].Country
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	if n := len(tiles.FindPlaces("a", 7)); n != 7 {
+		t.Errorf("got %d places", n)
+	}
+}
