@@ -339,21 +339,29 @@ func (s *Service) Vehicle(ctx context.Context, q db.Querier, organizationID, id 
 
 func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock string) (Vehicle, error) {
 	var v Vehicle
+	err := v.scan(q.QueryRow(ctx, "SELECT "+vehicleColumns+" FROM vehicles WHERE organization_id = $1 AND id = $2"+lock, organizationID, id))
+	return v, wrapReadError(err, "vehicle")
+}
+
+// vehicleColumns are the columns of [Vehicle.scan].
+const vehicleColumns = "doc, revision, former_state, former_event, due_at, seen_at, odometer_at"
+
+// scan reads a vehicle from a row of vehicleColumns.
+func (v *Vehicle) scan(row db.Row) error {
 	var former, formerEvent string
 	var dueAt, seenAt, odometerAt time.Time
-	err := q.QueryRow(ctx, "SELECT doc, revision, former_state, former_event, due_at, seen_at, odometer_at FROM vehicles WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
-		Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt), db.IntoTime(&seenAt), db.IntoTime(&odometerAt))
+	err := row.Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt), db.IntoTime(&seenAt), db.IntoTime(&odometerAt))
 	if err != nil {
-		return v, wrapReadError(err, "vehicle")
+		return err
 	}
-	if err := json.Unmarshal(v.doc, &v); err != nil {
-		return v, fmt.Errorf("decode a vehicle: %w", err)
+	if err := json.Unmarshal(v.doc, v); err != nil {
+		return fmt.Errorf("decode a vehicle: %w", err)
 	}
 	v.formerState, v.formerEvent, v.dueAt, v.seenAt, v.odometerAt = VehicleState(former), VehicleEvent(formerEvent), dueAt, seenAt, odometerAt
 	if v.seenAt.IsZero() && v.LastEvent.sighting() { // stored by a version without seen_at
 		v.seenAt = v.StateChangedAt.Std()
 	}
-	return v, nil
+	return nil
 }
 
 // lockVehicle locks a vehicle and applies its transitions due by until, unsaved.
@@ -736,13 +744,21 @@ func (u *vehicleUpdate) applyTransition() error {
 	switch {
 	case u.to != v.State:
 		return u.applyRequestedTransition()
-	case u.reportIsNew && v.State == NonContactable:
-		v.restoreContact(u.at)
-		v.disableIfBelowThreshold(u.at, u.org.settings)
-	case u.reportIsNew && v.State == Missing:
-		v.setState(NonOperational, "located", u.at, "", systemActor)
+	case u.reportIsNew:
+		v.regainContact(u.at, u.org.settings)
 	}
 	return nil
+}
+
+// regainContact applies the transition of a vehicle that reports again, if it was out of contact.
+func (v *Vehicle) regainContact(at time.Time, settings *Settings) {
+	switch v.State {
+	case NonContactable:
+		v.restoreContact(at)
+		v.disableIfBelowThreshold(at, settings)
+	case Missing:
+		v.setState(NonOperational, "located", at, "", systemActor)
+	}
 }
 
 func (u *vehicleUpdate) applyRequestedTransition() error {
@@ -764,15 +780,22 @@ func (u *vehicleUpdate) applyRequestedTransition() error {
 
 // applyLevel applies the transition that a new level of battery or fuel causes.
 func (u *vehicleUpdate) applyLevel() {
-	if !u.hasLevel {
-		return
+	switch v := &u.after; {
+	case !u.hasLevel:
+	case u.change.State.Set && u.to == NonOperational: // requested: the vehicle stays out of service
+		v.disableIfBelowThreshold(u.at, u.org.settings)
+	default:
+		v.applyLevel(u.at, u.org.settings)
 	}
-	v, settings := &u.after, u.org.settings
-	v.disableIfBelowThreshold(u.at, settings)
+}
+
+// applyLevel takes the vehicle out of service if its level is low, and back into service when it
+// is charged again.
+func (v *Vehicle) applyLevel(at time.Time, settings *Settings) {
+	v.disableIfBelowThreshold(at, settings)
 	level, known := v.level()
-	requested := u.change.State.Set && u.to == NonOperational
-	if known && v.disabledByBattery() && level >= settings.BatteryReadyPercent && level >= settings.LowBatteryPercent && !requested {
-		v.setState(Available, "battery_charged", u.at, "", systemActor)
+	if known && v.disabledByBattery() && level >= settings.BatteryReadyPercent && level >= settings.LowBatteryPercent {
+		v.setState(Available, "battery_charged", at, "", systemActor)
 	}
 }
 
