@@ -22,9 +22,10 @@ const MaxReports = 10_000
 type Report struct {
 	Vehicle VehicleRef
 	Data    track.Report // at the time by the tracker's clock
-	// Invalid is the JSON pointer of a value that is not valid. Such a report is rejected. Empty:
-	// none.
-	Invalid string
+	// Invalid marks a report that is not valid, because of the value at a JSON pointer. It is
+	// rejected.
+	Invalid bool
+	Pointer string
 }
 
 // VehicleRef names a vehicle by one of its unique members; the others are empty.
@@ -148,8 +149,8 @@ func (in *intake) lock(ctx context.Context, covers func(string) bool) error {
 	for i := range in.reports {
 		r := &in.reports[i]
 		switch {
-		case r.Invalid != "":
-			in.reject(i, "invalid_value", r.Invalid)
+		case r.Invalid:
+			in.reject(i, "invalid_value", r.Pointer)
 		case r.Vehicle.ID != "":
 			ids[r.Vehicle.ID] = true
 		case r.Vehicle.Code != "":
@@ -177,7 +178,7 @@ func (in *intake) lock(ctx context.Context, covers func(string) bool) error {
 	}
 	for i := range in.reports {
 		r := &in.reports[i]
-		if r.Invalid != "" {
+		if r.Invalid {
 			continue
 		}
 		id, pointer := r.Vehicle.ID, "/vehicle/id"

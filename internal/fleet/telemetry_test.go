@@ -102,7 +102,7 @@ func TestVerdicts(t *testing.T) {
 		{"a call that is not in order", []fleet.Report{report(&v, now.Add(9*time.Second), battery(60)), report(&v, now.Add(5*time.Second), battery(65))}, "2 0 0"},
 		{"from the future", []fleet.Report{report(&v, now.Add(time.Hour), battery(1))}, "0 0 1, 0 rejected in_future/reported_at"},
 		{"too old", []fleet.Report{report(&v, now.AddDate(0, 0, -91), battery(1)), report(&v, now.Add(10*time.Second), nil)}, "1 0 1, 0 rejected invalid_value/reported_at"},
-		{"not valid", []fleet.Report{{Vehicle: fleet.VehicleRef{ID: v.ID}, Invalid: "/location/lat"}}, "0 0 1, 0 rejected invalid_value/location/lat"},
+		{"not valid", []fleet.Report{{Vehicle: fleet.VehicleRef{ID: v.ID}, Invalid: true, Pointer: "/location/lat"}}, "0 0 1, 0 rejected invalid_value/location/lat"},
 		{"by code and device", []fleet.Report{
 			{Vehicle: fleet.VehicleRef{Code: "b-0002"}, Data: first.Data}, {Vehicle: fleet.VehicleRef{DeviceID: "861234050000417"}, Data: report(&v, now.Add(11*time.Second), nil).Data},
 		}, "2 0 0"},
@@ -139,7 +139,9 @@ func TestVerdicts(t *testing.T) {
 func TestReportedStates(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
-	report := func(battery int64) fleet.Report { return report(&v, y.clock(t), map[track.Field]int64{track.Battery: battery}) }
+	report := func(battery int64) fleet.Report {
+		return report(&v, y.clock(t), map[track.Field]int64{track.Battery: battery})
+	}
 	y.record(t, report(50))
 	y.travel(t, 20*time.Minute)
 	y.record(t, report(50)) // the stored due time of its silence stays

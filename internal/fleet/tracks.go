@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -49,6 +50,30 @@ func (s *Service) EachTrackReport(ctx context.Context, q db.Querier, organizatio
 	}
 	return nil
 }
+
+// Track returns the reports of a vehicle with a position, from a time until before another. With a
+// limit, 0 for none, it stops after so many and those of the same millisecond, and returns the
+// time at which to continue; zero at the end.
+func (s *Service) Track(ctx context.Context, q db.Querier, organizationID, vehicleID string, from, until time.Time, limit int) (list []track.Report, next time.Time, err error) {
+	err = s.EachTrackReport(ctx, q, organizationID, vehicleID, from, until, func(r *track.Report) error {
+		if !r.Located() {
+			return nil
+		}
+		if limit > 0 && len(list) >= limit && r.At > list[len(list)-1].At {
+			next = r.Time()
+			return errEnough
+		}
+		list = append(list, *r)
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return list, next, err
+}
+
+// errEnough ends an iteration.
+var errEnough = errors.New("fleet: no more records are needed")
 
 // pruneTracks deletes the tracks that are older than their organizations keep them.
 func (s *Service) pruneTracks(ctx context.Context) error {

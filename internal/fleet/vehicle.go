@@ -885,6 +885,31 @@ func (s *Service) VehicleChanges(ctx context.Context, q db.Querier, organization
 	return list, nil
 }
 
+// EachVehicleChange calls fn with the state changes of a vehicle, the latest first, from one
+// snapshot. An error of fn ends it.
+func (s *Service) EachVehicleChange(ctx context.Context, organizationID, vehicleID string, fn func(c *StateChange) error) error {
+	return s.db.ReadBulk(ctx, func(ctx context.Context, tx *db.Tx) error {
+		rows, err := tx.Query(ctx, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = $2 ORDER BY id DESC", organizationID, vehicleID)
+		if err != nil {
+			return fmt.Errorf("read the state changes of a vehicle: %w", err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var c StateChange
+			if err := rows.Scan(db.IntoJSON(&c)); err != nil {
+				return fmt.Errorf("read the state changes of a vehicle: %w", err)
+			}
+			if err := fn(&c); err != nil {
+				return err
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return fmt.Errorf("read the state changes of a vehicle: %w", err)
+		}
+		return nil
+	})
+}
+
 // RideChanges returns the state changes of the vehicle caused by a ride, the first
 // one first, at most 100.
 func (s *Service) RideChanges(ctx context.Context, q db.Querier, organizationID string, r *Ride) ([]StateChange, error) {
