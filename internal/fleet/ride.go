@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -58,13 +57,14 @@ type Ride struct {
 	Timestamps
 
 	// Not in the JSON.
-	revision      int64
-	vehicleTypeID string       // of the vehicle at the start
-	pausedAt      rfc3339.Time // start of the current pause
-	startOdometer *int64       // meters
-	dueAt         time.Time    // of expiry or the maximum duration; zero: none
-	doc           []byte       // as stored; nil if unknown
-	org           orgContext   // of the transaction that read it
+	revision       int64
+	vehicleTypeID  string         // of the vehicle at the start
+	pausedAt       rfc3339.Time   // start of the current pause
+	startOdometer  *int64         // meters
+	distanceSource distanceSource // of DistanceMeters; empty: unknown
+	dueAt          time.Time      // of expiry or the maximum duration; zero: none
+	doc            []byte         // as stored; nil if unknown
+	org            orgContext     // of the transaction that read it
 }
 
 // NewRide has the fields of a ride to create (fleet-api.md 1.1, R, O and C).
@@ -156,6 +156,7 @@ func (r *Ride) columns() []column {
 		{"paused_at", db.Time(r.pausedAt.Std())},
 		{"due_at", db.Time(r.dueAt)},
 		{"start_odometer", integerValue(r.startOdometer)},
+		{"distance_source", db.Text(string(r.distanceSource))},
 		{"total_amount", total},
 		{"duration_seconds", duration},
 		{"updated_at", db.Time(r.UpdatedAt.Std())},
@@ -247,15 +248,16 @@ func (s *Service) Ride(ctx context.Context, q db.Querier, organizationID, id str
 func readRide(ctx context.Context, q db.Querier, organizationID, id, lock string) (Ride, error) {
 	var r Ride
 	var pausedAt, dueAt time.Time
-	err := q.QueryRow(ctx, "SELECT doc, revision, vehicle_type_id, paused_at, due_at, start_odometer FROM rides WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
-		Scan(&r.doc, &r.revision, &r.vehicleTypeID, db.IntoTime(&pausedAt), db.IntoTime(&dueAt), &r.startOdometer)
+	var source string
+	err := q.QueryRow(ctx, "SELECT doc, revision, vehicle_type_id, paused_at, due_at, start_odometer, distance_source FROM rides WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
+		Scan(&r.doc, &r.revision, &r.vehicleTypeID, db.IntoTime(&pausedAt), db.IntoTime(&dueAt), &r.startOdometer, db.IntoText(&source))
 	if err != nil {
 		return r, wrapReadError(err, "ride")
 	}
 	if err := json.Unmarshal(r.doc, &r); err != nil {
 		return r, fmt.Errorf("decode a ride: %w", err)
 	}
-	r.pausedAt, r.dueAt = rfc3339.Time(pausedAt), dueAt
+	r.pausedAt, r.dueAt, r.distanceSource = rfc3339.Time(pausedAt), dueAt, distanceSource(source)
 	return r, nil
 }
 
@@ -708,7 +710,7 @@ type rideEnd struct {
 	at        time.Time
 	reason    NullString
 	location  *geo.Position // nil: the vehicle's
-	meters    *int64        // nil: see distanceTravelled
+	meters    *int64        // nil: see measureDistance
 	acceptFee bool
 	by        Actor
 }
@@ -747,9 +749,10 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 
 	r.end(Completed, e.at)
 	r.EndReason, r.EndLocation, r.EndZoneID = e.reason, v.Location, NullString(zoneID)
-	r.DistanceMeters = e.meters
-	if r.DistanceMeters == nil {
-		r.DistanceMeters = r.distanceTravelled(v)
+	if r.DistanceMeters, r.distanceSource = e.meters, distanceGiven; e.meters == nil {
+		if err := s.measureDistance(ctx, tx, a.id, r, v); err != nil {
+			return err
+		}
 	}
 	usage := r.reservationUsage()
 	usage.Ridden, usage.Seconds, usage.PausedSeconds, usage.OutOfZone = true, r.DurationSeconds, r.PausedSeconds, outside
@@ -805,7 +808,10 @@ func (r *Ride) cancellable(v *Vehicle, at time.Time, settings *Settings) bool {
 	if at.Sub(r.StartedAt.Std()) > time.Duration(settings.CancelGraceSeconds)*time.Second {
 		return false
 	}
-	meters := r.distanceTravelled(v)
+	meters := r.odometerDistance(v, at)
+	if meters == nil {
+		meters = lineDistance(r.StartLocation, v.Location)
+	}
 	return meters == nil || *meters <= settings.CancelGraceMeters
 }
 
@@ -821,18 +827,6 @@ func (r *Ride) end(status RideStatus, at time.Time) {
 	}
 	r.PausedSeconds = min(r.PausedSeconds, r.DurationSeconds)
 	r.Status, r.EndedAt = status, rfc3339.Time(at)
-}
-
-// distanceTravelled returns the meters of a ride: by the odometer if it was
-// reported since the start, else along the great circle; nil if neither is known.
-func (r *Ride) distanceTravelled(v *Vehicle) *int64 {
-	if r.startOdometer != nil && v.OdometerMeters != nil && *v.OdometerMeters >= *r.startOdometer && !v.odometerAt.Before(r.StartedAt.Std()) {
-		return new(min(*v.OdometerMeters-*r.startOdometer, tariff.MaxMeters))
-	}
-	if from, to := r.StartLocation, v.Location; from != nil && to != nil {
-		return new(min(int64(math.Round(geo.Distance(from.Lat, from.Lng, to.Lat, to.Lng))), tariff.MaxMeters))
-	}
-	return nil
 }
 
 // reservationUsage is the chargeable reservation of a ride. The reserved minutes

@@ -334,6 +334,7 @@ func (in *intake) loadSegments(ctx context.Context) error {
 // record stores the reports of a vehicle and applies them to it.
 func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 	leveled, applied := false, false
+	var first, last time.Time // of the new reports
 	for i := range v.reports {
 		r := &v.reports[i]
 		g := v.segments[track.Start(r.At)]
@@ -342,6 +343,10 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 			continue
 		}
 		g.changed = true
+		if first.IsZero() {
+			first = r.Time()
+		}
+		last = r.Time()
 		if r.Time().Before(v.reportedAt()) {
 			in.ignore(r.index, "out_of_order")
 			continue
@@ -358,6 +363,11 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 			ON CONFLICT (organization_id, vehicle_id, start_at) DO UPDATE SET reports = excluded.reports`, in.org.id, v.ID, start*1000, g.reports.Append(nil, start))
 		if err != nil {
 			return fmt.Errorf("store a track: %w", err)
+		}
+	}
+	if !first.IsZero() && first.Before(v.stored.StateChangedAt.Std()) { // as rides end by a change of state
+		if err := noteLateReports(ctx, in.tx, in.org.id, v.ID, first, last); err != nil {
+			return err
 		}
 	}
 	if applied && leveled {

@@ -25,7 +25,8 @@ const (
 	dueBatch = 50
 )
 
-// Run applies due changes within a second, packs rollups and deletes expired tracks, until ctx ends. Any
+// Run applies due changes and corrects distances within a second, packs rollups and deletes expired
+// tracks, until ctx ends. Any
 // number of processes may run it.
 func (s *Service) Run(ctx context.Context) {
 	var packing sync.WaitGroup
@@ -35,7 +36,13 @@ func (s *Service) Run(ctx context.Context) {
 	changes := s.db.Changes()
 	var next time.Time // next due time as of the last commit
 	loop.Every(ctx, dueEvery, s.log, "apply due changes", func(ctx context.Context) (err error) {
-		if changes.Any(ctx) || !next.IsZero() && !s.db.Now().Before(next) {
+		committed := changes.Any(ctx)
+		if committed {
+			if err := s.correctDistances(ctx); err != nil {
+				return err
+			}
+		}
+		if committed || !next.IsZero() && !s.db.Now().Before(next) {
 			next, err = s.applyAllDue(ctx)
 		}
 		return err
