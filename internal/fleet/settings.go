@@ -28,17 +28,21 @@ type Settings struct {
 	ContactLostMinutes  int64        `json:"contact_lost_minutes"`
 	MissingAfterHours   int64        `json:"missing_after_hours"`
 	TrackRetentionDays  int64        `json:"track_retention_days"`
+	OfflineRideHours    int64        `json:"offline_ride_hours"`
 	UpdatedAt           rfc3339.Time `json:"updated_at"`
 }
 
 // Defaults of settings that older versions do not store.
-const defaultTrackRetentionDays = 90
+const (
+	defaultTrackRetentionDays = 90
+	defaultOfflineRideHours   = 24
+)
 
 // UnmarshalJSON implements [json.Unmarshaler]. Settings that an older version stored have the
 // defaults of newer fields.
 func (t *Settings) UnmarshalJSON(text []byte) error {
 	type plain Settings
-	*t = Settings{TrackRetentionDays: defaultTrackRetentionDays}
+	*t = Settings{TrackRetentionDays: defaultTrackRetentionDays, OfflineRideHours: defaultOfflineRideHours}
 	return json.Unmarshal(text, (*plain)(t))
 }
 
@@ -55,6 +59,7 @@ type SettingsChange struct {
 	ContactLostMinutes  optional.Value[int64]  `json:"contact_lost_minutes"`
 	MissingAfterHours   optional.Value[int64]  `json:"missing_after_hours"`
 	TrackRetentionDays  optional.Value[int64]  `json:"track_retention_days"`
+	OfflineRideHours    optional.Value[int64]  `json:"offline_ride_hours"`
 }
 
 // Organization has the properties of an organization that the fleet uses.
@@ -69,7 +74,7 @@ func defaultSettings(o Organization, now time.Time) Settings {
 		Name: nameOf(o), TimeZone: "UTC", DefaultLanguage: "en",
 		LowBatteryPercent: 15, BatteryReadyPercent: 30, MaxRideMinutes: 1440, CancelGraceSeconds: 60, CancelGraceMeters: 50,
 		ContactLostMinutes: 30, MissingAfterHours: 72,
-		TrackRetentionDays: defaultTrackRetentionDays, UpdatedAt: rfc3339.Time(now.Truncate(time.Millisecond)),
+		TrackRetentionDays: defaultTrackRetentionDays, OfflineRideHours: defaultOfflineRideHours, UpdatedAt: rfc3339.Time(now.Truncate(time.Millisecond)),
 	}
 }
 
@@ -138,6 +143,7 @@ func (s *Service) UpdateSettingsTx(ctx context.Context, tx *db.Tx, organizationI
 	c.ContactLostMinutes.Into(&after.ContactLostMinutes)
 	c.MissingAfterHours.Into(&after.MissingAfterHours)
 	c.TrackRetentionDays.Into(&after.TrackRetentionDays)
+	c.OfflineRideHours.Into(&after.OfflineRideHours)
 	var v problem.Validation
 	after.check(&v)
 	if after.MaxRideMinutes > before.MaxRideMinutes && !v.Has("max_ride_minutes") {
@@ -213,6 +219,7 @@ func (t *Settings) check(v *problem.Validation) {
 	checkRange(v, "contact_lost_minutes", t.ContactLostMinutes, 1, 366*24*60)
 	checkRange(v, "missing_after_hours", t.MissingAfterHours, 1, 366*24)
 	checkRange(v, "track_retention_days", t.TrackRetentionDays, 1, 10*366)
+	checkRange(v, "offline_ride_hours", t.OfflineRideHours, 0, 31*24)
 	if t.MissingAfterHours*60 < t.ContactLostMinutes && !v.Has("missing_after_hours") && !v.Has("contact_lost_minutes") {
 		v.AddCode("too_small", "missing_after_hours", "must not be shorter than contact_lost_minutes, %d", t.ContactLostMinutes)
 	}
