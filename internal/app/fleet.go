@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/fleetapi"
+	"github.com/kickstand-dev/kickstand/internal/rest/osmand"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 )
 
@@ -135,11 +136,11 @@ func (c *Config) fleetBase(address, usual string) (fleetBase, error) {
 
 // openFleetAPI returns the API of one environment.
 func (a *App) openFleetAPI(f Fleet, live, sandbox fleetBase) (*rest.API, error) {
-	base, name := live, "fleet"
+	base, name, trackers := live, "fleet", osmand.Path
 	if !f.Live() {
-		base, name = sandbox, "sandbox"
+		base, name, trackers = sandbox, "sandbox", osmand.SandboxPath
 	}
-	c := describeFleet(&fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, Account: a.fleetAccount}, base)
+	c := describeFleet(&fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, TrackerURL: a.BaseURL + trackers, Account: a.fleetAccount}, base)
 	c.Keys, c.Audit, c.Requests, c.DB, c.Box = a.Keys, f.Audit, a.Requests, f.DB, a.box
 	c.KeyLimiter, c.AddressLimiter = a.rateLimiter(name+"-key"), a.rateLimiter(name+"-address")
 	c.TrustedProxies, c.Log, c.Addresses = a.config.TrustedProxies, a.log, a.apiAddresses(live, sandbox)

@@ -26,6 +26,9 @@ type Report struct {
 	// rejected.
 	Invalid bool
 	Pointer string
+	// Direct marks a report of a tracker that repeats it until it is taken. A clock that is
+	// certainly wrong is corrected at once then.
+	Direct bool
 }
 
 // VehicleRef names a vehicle by one of its unique members; the others are empty.
@@ -269,7 +272,8 @@ func (in *intake) correctTimes(ctx context.Context) error {
 	for _, v := range in.vehicles {
 		stored := clocks[v.ID]
 		v.clock = stored
-		v.clock.observe(v.reports[len(v.reports)-1].Time(), in.now, in.oldest)
+		last := v.reports[len(v.reports)-1]
+		v.clock.observe(last.Time(), in.now, in.oldest, in.reports[last.index].Direct)
 		if v.clock != stored {
 			if err := v.clock.save(ctx, in.tx, in.org.id, v.ID); err != nil {
 				return err

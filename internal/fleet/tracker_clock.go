@@ -38,8 +38,9 @@ type trackerClock struct {
 }
 
 // observe updates the clock by the last report of a call. Reports from before oldest cannot have
-// waited in a tracker's memory.
-func (c *trackerClock) observe(sentAt, now, oldest time.Time) {
+// waited in a tracker's memory. A direct report needs no second one as evidence, if it is from the
+// future or from before oldest.
+func (c *trackerClock) observe(sentAt, now, oldest time.Time, direct bool) {
 	ahead := sentAt.Sub(now)
 	if ahead.Abs() <= clockTolerance {
 		*c = trackerClock{}
@@ -57,7 +58,7 @@ func (c *trackerClock) observe(sentAt, now, oldest time.Time) {
 		c.sentAt = sentAt
 	}
 	impossible := ahead > 0 || sentAt.Before(oldest)
-	if impossible && c.count >= clockAheadCalls || c.count >= clockBehindCalls && now.Sub(c.seenAt) >= clockBehindFor {
+	if impossible && (direct || c.count >= clockAheadCalls) || c.count >= clockBehindCalls && now.Sub(c.seenAt) >= clockBehindFor {
 		*c = trackerClock{ahead: ahead}
 	}
 }

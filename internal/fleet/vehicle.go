@@ -858,6 +858,9 @@ func (s *Service) DeleteVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	if err := tx.Queue(ctx, "DELETE FROM vehicles WHERE organization_id = $1 AND id = $2", organizationID, id); err != nil {
 		return fmt.Errorf("delete a vehicle: %w", err)
 	}
+	if err := deleteTracker(ctx, tx, organizationID, id); err != nil {
+		return err
+	}
 	s.notify(tx, organizationID, VehicleKind, id)
 	return s.record(ctx, tx, organizationID, VehicleDeleted, audit.Target{Type: "vehicle", ID: id, Name: v.Code}, nil)
 }

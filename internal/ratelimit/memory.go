@@ -43,13 +43,13 @@ func NewMemory(window time.Duration) *Memory {
 // whether it did. The state is that after the call. Keys are stored as they are and should be
 // short: ids and addresses. The error is always nil.
 func (m *Memory) Acquire(ctx context.Context, key string, limit int64) (State, bool, error) {
-	s, granted, err := m.Take(ctx, key, limit, 1)
+	s, granted, err := m.AcquireUpTo(ctx, key, limit, 1)
 	return s, granted == 1, err
 }
 
-// Take counts up to n actions of key, as many as limit leaves in the window, and returns their
+// AcquireUpTo counts up to n actions of key, as many as limit leaves in the window, and returns their
 // number. The state is that after the call. The error is always nil.
-func (m *Memory) Take(_ context.Context, key string, limit, n int64) (State, int64, error) {
+func (m *Memory) AcquireUpTo(_ context.Context, key string, limit, n int64) (State, int64, error) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -341,15 +341,15 @@ func (r *Redis) Windows(name string, window time.Duration) *RedisWindows {
 // Acquire is [Memory.Acquire]; its error is always nil. The end of the window is by this
 // process's clock, late by the duration of the call.
 func (w *RedisWindows) Acquire(ctx context.Context, key string, limit int64) (State, bool, error) {
-	s, granted, err := w.Take(ctx, key, limit, 1)
+	s, granted, err := w.AcquireUpTo(ctx, key, limit, 1)
 	return s, granted == 1, err
 }
 
-// Take is [Memory.Take].
-func (w *RedisWindows) Take(ctx context.Context, key string, limit, n int64) (State, int64, error) {
+// AcquireUpTo is [Memory.AcquireUpTo].
+func (w *RedisWindows) AcquireUpTo(ctx context.Context, key string, limit, n int64) (State, int64, error) {
 	out, ok := w.redis.run(ctx, windowScript, redisKey(w.name, key), limit, w.window.Microseconds(), n)
 	if !ok {
-		return w.fallback.Take(ctx, key, limit, n)
+		return w.fallback.AcquireUpTo(ctx, key, limit, n)
 	}
 	return state(limit, out), out[0], nil
 }

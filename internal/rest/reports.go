@@ -68,12 +68,12 @@ type Budget struct {
 	Factor int64  // of the key's limit of requests
 }
 
-// Take takes up to n units of a budget of the key and returns their number. The answer has the
+// AcquireBudget takes up to n units of a budget of the key and returns their number. The answer has the
 // state of the budget.
-func (r *Request) Take(ctx context.Context, b Budget, n int64) (granted int64, s ratelimit.State, err error) {
+func (r *Request) AcquireBudget(ctx context.Context, b Budget, n int64) (granted int64, s ratelimit.State, err error) {
 	limit, err := r.api.c.Keys.Limit(ctx, r.Key)
 	if err == nil {
-		s, granted, err = r.api.c.KeyLimiter.Take(ctx, b.Policy+" "+r.Key.ID, limit*b.Factor, n)
+		s, granted, err = r.api.c.KeyLimiter.AcquireUpTo(ctx, b.Policy+" "+r.Key.ID, limit*b.Factor, n)
 	}
 	if err != nil {
 		return 0, s, problem.New(problem.Unavailable, "the limit of the API key is unavailable").Because(err)

@@ -52,8 +52,8 @@ import (
 type RateLimiter interface {
 	// Acquire counts one action of key and returns true, or returns false if the limit is reached.
 	Acquire(ctx context.Context, key string, limit int64) (ratelimit.State, bool, error)
-	// Take counts up to n actions of key, as many as limit leaves, and returns their number.
-	Take(ctx context.Context, key string, limit, n int64) (ratelimit.State, int64, error)
+	// AcquireUpTo counts up to n actions of key, as many as limit leaves, and returns their number.
+	AcquireUpTo(ctx context.Context, key string, limit, n int64) (ratelimit.State, int64, error)
 	// Peek returns the state without counting.
 	Peek(ctx context.Context, key string, limit int64) (ratelimit.State, error)
 }

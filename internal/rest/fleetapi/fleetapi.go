@@ -53,6 +53,8 @@ type API struct {
 	DB    *db.DB // of the fleet
 	Keys  *apikey.Service
 	Logs  []*audit.Log // of the fleet and of Keys
+	// TrackerURL is the address to which trackers report, before the secret of one.
+	TrackerURL string
 	// Account returns the name and plan of an organization, and the plan's requests per minute.
 	Account func(ctx context.Context, organizationID string) (Account, error)
 
@@ -69,7 +71,7 @@ type Account struct {
 // Routes returns all routes; the routes of the sandbox clock and reset only for the sandbox.
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
-		a.rideRoutes(), a.vehicleRoutes(), a.telemetryRoutes(), a.trackRoutes(), a.customerRoutes(), a.pricingRoutes(), a.zoneRoutes(),
+		a.rideRoutes(), a.vehicleRoutes(), a.telemetryRoutes(), a.trackRoutes(), a.trackerRoutes(), a.customerRoutes(), a.pricingRoutes(), a.zoneRoutes(),
 		a.analyticsRoutes(), a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(),
 	)
 	if !a.Fleet.Live() {

@@ -60,12 +60,13 @@ var kinds = []struct {
 
 // samples create a record and return its path, by the path of its list.
 var samples = map[string]func(p *tenant) string{
-	"/rides/{id}":           func(p *tenant) string { return "/rides/" + p.ride().text("id") },
-	"/vehicles/{id}":        func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") },
-	"/vehicles/{id}/track":  func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/track" },
-	"/vehicles/{id}/events": func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/events" },
-	"/customers/{id}":       func(p *tenant) string { return "/customers/" + p.customer() },
-	"/zones/{id}":           func(p *tenant) string { return "/zones/" + p.zone("parking", 13.4, 52.5).text("id") },
+	"/rides/{id}":            func(p *tenant) string { return "/rides/" + p.ride().text("id") },
+	"/vehicles/{id}":         func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") },
+	"/vehicles/{id}/track":   func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/track" },
+	"/vehicles/{id}/tracker": func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/tracker" },
+	"/vehicles/{id}/events":  func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/events" },
+	"/customers/{id}":        func(p *tenant) string { return "/customers/" + p.customer() },
+	"/zones/{id}":            func(p *tenant) string { return "/zones/" + p.zone("parking", 13.4, 52.5).text("id") },
 	"/pricing/{id}": func(p *tenant) string {
 		var plan fleet.Plan
 		p.write(func(ctx context.Context, tx *db.Tx) (err error) {
@@ -345,6 +346,7 @@ func TestMethods(t *testing.T) {
 /vehicles/x GET PUT DELETE
 /vehicles/x/track GET
 /vehicles/x/events GET
+/vehicles/x/tracker POST DELETE
 /telemetry POST
 /customers GET
 /customers/x GET PUT

@@ -119,7 +119,7 @@ func (a *API) recordTelemetry(ctx context.Context, r *rest.Request) (rest.Respon
 	if err != nil {
 		return rest.Response{}, err
 	}
-	granted, window, err := r.Take(ctx, telemetryBudget, int64(len(texts)))
+	granted, window, err := r.AcquireBudget(ctx, telemetryBudget, int64(len(texts)))
 	if err != nil {
 		return rest.Response{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
 )
@@ -234,4 +235,25 @@ func TestVehicleEvents(t *testing.T) {
 	if lines := strings.Count(p.Get("/vehicles/"+id+"/events", "Accept: "+rest.NDJSON).Body, "\n"); lines != 3 {
 		t.Errorf("an export has %d lines", lines)
 	}
+}
+
+// TestTracker: the address of a tracker needs the permissions to read and to update vehicles.
+func TestTracker(t *testing.T) {
+	e := newRig(t).live
+	p := e.tenant(t, ours)
+	path := "/vehicles/" + p.vehicle().text("id") + "/tracker"
+	first, second := send(t, p.Client, "POST", path, "", 200), send(t, p.Client, "POST", path, "", 200)
+	if !strings.HasPrefix(first.text("url"), "https://kickstand.example/osmand/") || first.text("url") == second.text("url") {
+		t.Errorf("got %s and %s", first.text("url"), second.text("url"))
+	}
+	_, _, err := p.fleet.TrackerVehicle(t.Context(), p.db, strings.TrimPrefix(first.text("url"), "https://kickstand.example/osmand/"))
+	if problem.Of(err) != problem.NotFound {
+		t.Errorf("the former secret: got %v", err)
+	}
+	organizationID, _, err := p.fleet.TrackerVehicle(t.Context(), p.db, strings.TrimPrefix(second.text("url"), "https://kickstand.example/osmand/"))
+	if err != nil || organizationID != ours {
+		t.Errorf("got the organization %q, %v", organizationID, err)
+	}
+	blind := e.As(e.key(ours, apikey.Permissions{Resources: apikey.Grants{Named: map[string][]apikey.Action{"vehicles": {update}}}}))
+	refused(t, "without the permission to read", blind.Do("POST", path, ""), 403, "permission_denied")
 }
