@@ -104,7 +104,7 @@ const longestRide = 400 * 24 * time.Hour
 // Their distances are corrected later, since rides are locked before vehicles.
 func noteLateReports(ctx context.Context, tx *db.Tx, organizationID, vehicleID string, first, last time.Time) error {
 	err := tx.Queue(ctx, "INSERT INTO late_distances (organization_id, ride_id) SELECT organization_id, id FROM rides WHERE organization_id = $1 AND vehicle_id = $2 AND id >= $3 AND "+
-		correctable+" AND started_at <= $5 AND ended_at >= $4 ON CONFLICT DO NOTHING",
+		correctable+" AND coalesce(started_at <= $5 AND ended_at >= $4, FALSE) ON CONFLICT DO NOTHING", // coalesce: by the index of the vehicle, not of times
 		organizationID, vehicleID, idsFrom(ridePrefix, first.Add(-longestRide)), first.UnixMicro(), last.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("note late reports: %w", err)
