@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,14 +60,15 @@ func (y *yard) record(t testing.TB, reports ...fleet.Report) (got fleet.Telemetr
 
 // verdicts formats a result.
 func verdicts(r fleet.TelemetryResult) string {
-	text := fmt.Sprintf("%d %d %d", r.Accepted, r.Ignored, r.Rejected)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d %d %d", r.Accepted, r.Ignored, r.Rejected)
 	for _, v := range r.Verdicts {
-		text += fmt.Sprintf(", %d %s %s%s", v.Index, v.Status, v.Code, v.Pointer)
+		fmt.Fprintf(&text, ", %d %s %s%s", v.Index, v.Status, v.Code, v.Pointer)
 	}
 	for _, c := range r.Clocks {
-		text += fmt.Sprintf(", clock %s of %d", c.Ahead.Round(time.Minute), c.Reports)
+		fmt.Fprintf(&text, ", clock %s of %d", c.Ahead.Round(time.Minute), c.Reports)
 	}
-	return text
+	return text.String()
 }
 
 // track returns the stored reports of a vehicle.

@@ -29,11 +29,12 @@ type telemetry struct {
 }
 
 func (w *telemetry) String() string {
-	text := fmt.Sprintf("%d %d %d", w.Accepted, w.Ignored, w.Rejected)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d %d %d", w.Accepted, w.Ignored, w.Rejected)
 	for _, r := range w.Results {
-		text += fmt.Sprintf(", %d %s %s %s", r.Index, r.Status, r.Code, r.Pointer)
+		fmt.Fprintf(&text, ", %d %s %s %s", r.Index, r.Status, r.Code, r.Pointer)
 	}
-	return text
+	return text.String()
 }
 
 func telemetryOf(t testing.TB, a resttest.Answer, status int) *telemetry {
