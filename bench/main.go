@@ -86,6 +86,8 @@ var benchmarks = []benchmark{
 	{"postgres workers", curves, "texts processed by 1, 2 and 4 processes, for 1 and 100 organizations", true, workersOnMachine},
 	{"postgres workers apart", curves, "the same with a delay per round trip: processes with cores of their own, simulated", true, workersApart},
 	{"fleet", fleets, "the fleet's API over 5,000,000 rides", false, fleetUnderLoad},
+	{"telemetry", fleets, "reports of 20,000 vehicles accepted durably", false, onSQLite(telemetryAccepted)},
+	{"postgres telemetry", onServer, "the same", true, onPostgres(telemetryAccepted)},
 	{"idle", atRest, "an idle server", false, idle},
 }
 

@@ -14,6 +14,7 @@ import (
 type Fleet struct {
 	Rides     *FleetRidesService
 	Vehicles  *FleetVehiclesService
+	Telemetry *FleetTelemetryService
 	Customers *FleetCustomersService
 	Pricing   *FleetPricingService
 	Zones     *FleetZonesService
@@ -32,6 +33,7 @@ func NewFleet(o Options) (*Fleet, error) {
 	return &Fleet{
 		Rides:     &FleetRidesService{c},
 		Vehicles:  &FleetVehiclesService{c},
+		Telemetry: &FleetTelemetryService{c},
 		Customers: &FleetCustomersService{c},
 		Pricing:   &FleetPricingService{c},
 		Zones:     &FleetZonesService{c},
@@ -359,6 +361,121 @@ func (s *FleetVehiclesService) Modify(ctx context.Context, id string, change fun
 	get := func(opts []CallOption) (*Vehicle, error) { return s.Get(ctx, id, opts...) }
 	update := func(body VehicleUpdate, opts []CallOption) (*Vehicle, error) { return s.Update(ctx, id, body, opts...) }
 	return modify(opts, get, change, update)
+}
+
+// FleetTelemetryService has the operations of the group "Telemetry".
+//
+// Reports of many vehicles at once, tracks, and histories of states.
+type FleetTelemetryService struct{ c *client }
+
+// Create sends POST /telemetry: report positions and states of vehicles.
+//
+// Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any order.
+// Each report has an outcome of its own: an invalid one fails no other, and a request can be
+// repeated safely. Reports are applied in the order of their times.
+//
+// A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit, -Remaining
+// and -Reset describe that window. A request beyond it is refused with 429 after the first
+// reports have been taken: the field taken is their number, result their outcome.
+//
+// The key needs the permission vehicles.update.
+func (s *FleetTelemetryService) Create(ctx context.Context, body Telemetry, opts ...CallOption) (*TelemetryResult, error) {
+	return call[TelemetryResult](ctx, s.c, request{method: "POST", path: path("/telemetry"), idempotent: true, body: body, options: opts})
+}
+
+// TelemetryListVehicleEventsParams are the query parameters of FleetTelemetryService.ListVehicleEvents. Zero values are not sent.
+type TelemetryListVehicleEventsParams struct {
+	// How many records a page has.
+	Limit int `query:"limit"`
+	// The next_cursor of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// ListVehicleEvents sends GET /vehicles/{id}/events: list the changes of a vehicle's state.
+//
+// Newest first.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
+// The key needs the permission vehicles.read.
+func (s *FleetTelemetryService) ListVehicleEvents(ctx context.Context, id string, params TelemetryListVehicleEventsParams, opts ...CallOption) (*Page[VehicleEvent], error) {
+	return list[VehicleEvent](ctx, s.c, request{method: "GET", path: path("/vehicles/{id}/events", id), params: params, options: opts})
+}
+
+// ExportVehicleEvents sends GET /vehicles/{id}/events when the loop begins, and yields the
+// records as they arrive. An error ends the loop: a nil error comes with each record.
+func (s *FleetTelemetryService) ExportVehicleEvents(ctx context.Context, id string, params TelemetryListVehicleEventsParams, opts ...CallOption) iter.Seq2[VehicleEvent, error] {
+	return export[VehicleEvent](ctx, s.c, request{method: "GET", path: path("/vehicles/{id}/events", id), options: opts, params: params})
+}
+
+// ExportCSVVehicleEvents sends GET /vehicles/{id}/events and returns all records as CSV. The
+// caller closes the file.
+func (s *FleetTelemetryService) ExportCSVVehicleEvents(ctx context.Context, id string, params TelemetryListVehicleEventsParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/vehicles/{id}/events", id), options: opts, params: params, accept: "text/csv"})
+}
+
+// TelemetryGetVehicleTrackParams are the query parameters of FleetTelemetryService.GetVehicleTrack. Zero values are not sent.
+type TelemetryGetVehicleTrackParams struct {
+	// Included; a day before to unless given.
+	From time.Time `query:"from"`
+	// Excluded; now unless given. At most 31 days after from.
+	To time.Time `query:"to"`
+	// Omit points that are within this distance of the line through the others.
+	SimplifyMeters Optional[float64] `query:"simplify_meters"`
+}
+
+// GetVehicleTrack sends GET /vehicles/{id}/track: read where a vehicle was. With
+// [WithIfNoneMatch] it returns nil for an unchanged record.
+//
+// The positions that the vehicle's tracker reported. They are deleted after
+// track_retention_days. An export has all points of the time; as GeoJSON it is one LineString.
+//
+// With Accept: application/geo+json or application/x-ndjson or text/csv the answer is the
+// whole list, as a stream.
+//
+// The key needs the permission vehicles.read.
+func (s *FleetTelemetryService) GetVehicleTrack(ctx context.Context, id string, params TelemetryGetVehicleTrackParams, opts ...CallOption) (*Track, error) {
+	return call[Track](ctx, s.c, request{method: "GET", path: path("/vehicles/{id}/track", id), params: params, options: opts})
+}
+
+// ExportGeoJSONGetVehicleTrack sends GET /vehicles/{id}/track and returns all records as
+// GeoJSON. The caller closes the file.
+func (s *FleetTelemetryService) ExportGeoJSONGetVehicleTrack(ctx context.Context, id string, params TelemetryGetVehicleTrackParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/vehicles/{id}/track", id), options: opts, params: params, accept: "application/geo+json"})
+}
+
+// ExportGetVehicleTrack sends GET /vehicles/{id}/track when the loop begins, and yields the
+// records as they arrive. An error ends the loop: a nil error comes with each record.
+func (s *FleetTelemetryService) ExportGetVehicleTrack(ctx context.Context, id string, params TelemetryGetVehicleTrackParams, opts ...CallOption) iter.Seq2[TrackPoint, error] {
+	return export[TrackPoint](ctx, s.c, request{method: "GET", path: path("/vehicles/{id}/track", id), options: opts, params: params})
+}
+
+// ExportCSVGetVehicleTrack sends GET /vehicles/{id}/track and returns all records as CSV. The
+// caller closes the file.
+func (s *FleetTelemetryService) ExportCSVGetVehicleTrack(ctx context.Context, id string, params TelemetryGetVehicleTrackParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/vehicles/{id}/track", id), options: opts, params: params, accept: "text/csv"})
+}
+
+// CreateVehicleTracker sends POST /vehicles/{id}/tracker: create an address for a vehicle's
+// tracker.
+//
+// For trackers and apps that speak the OsmAnd protocol, such as Traccar Client. The address
+// has a secret of its own, good for reports of this vehicle only. The former address of the
+// vehicle becomes invalid. Also needs the permission vehicles.read.
+//
+// A key without the permission vehicles.read gets only id and object of the record.
+//
+// The key needs the permission vehicles.update.
+func (s *FleetTelemetryService) CreateVehicleTracker(ctx context.Context, id string, opts ...CallOption) (*Tracker, error) {
+	return call[Tracker](ctx, s.c, request{method: "POST", path: path("/vehicles/{id}/tracker", id), idempotent: true, options: opts})
+}
+
+// DeleteVehicleTracker sends DELETE /vehicles/{id}/tracker: invalidate the address for a
+// vehicle's tracker.
+//
+// The key needs the permission vehicles.update.
+func (s *FleetTelemetryService) DeleteVehicleTracker(ctx context.Context, id string, opts ...CallOption) error {
+	return s.c.call(ctx, request{method: "DELETE", path: path("/vehicles/{id}/tracker", id), idempotent: true, options: opts}, nil)
 }
 
 // FleetCustomersService has the operations of the group "Customers".
@@ -1613,8 +1730,9 @@ type Ride struct {
 	Customer *FleetCustomer `json:"customer"`
 	// Required for a rider's trip.
 	CustomerID *string `json:"customer_id"`
-	// Given with completion; else by the odometer, if it was reported since the start; else the
-	// straight line from start to end.
+	// Given with completion; else by the odometer, if it was reported since the start; else along
+	// the positions that the vehicle reported; else the straight line from start to end. Reports
+	// that come later correct the latter two, and the price, until the ride is paid for.
 	DistanceMeters *int64 `json:"distance_meters"`
 	// From start to end, or to now, pauses included.
 	DurationSeconds int64 `json:"duration_seconds"`
@@ -1623,7 +1741,8 @@ type Ride struct {
 	// Defaults to rider. operator skips the check of zones and the fee.
 	EndReason *RideEndReason `json:"end_reason"`
 	EndZoneID *string        `json:"end_zone_id"`
-	// When it was completed or cancelled.
+	// When it was completed or cancelled. Given with completion by an app that was offline;
+	// likewise.
 	EndedAt *time.Time `json:"ended_at"`
 	// Your own id, unique in the subaccount among records of this type.
 	ExternalID *string `json:"external_id"`
@@ -1652,8 +1771,10 @@ type Ride struct {
 	// Defaults to the vehicle's location.
 	StartLocation *Position `json:"start_location"`
 	// The zone whose rule applied.
-	StartZoneID *string    `json:"start_zone_id"`
-	StartedAt   *time.Time `json:"started_at"`
+	StartZoneID *string `json:"start_zone_id"`
+	// Given for an active ride of an app that was offline: in the last offline_ride_hours, and
+	// not before the end of another ride of the vehicle or customer.
+	StartedAt *time.Time `json:"started_at"`
 	// A ride is created active or reserved; a PUT changes the status. The current status is
 	// accepted without a change, so that a request can be repeated after a lost answer.
 	Status RideStatus `json:"status"`
@@ -1695,6 +1816,9 @@ type RideCreate struct {
 	PricingPlanVersion Optional[int64] `json:"pricing_plan_version,omitzero"`
 	// Defaults to the vehicle's location.
 	StartLocation Optional[PositionInput] `json:"start_location,omitzero"`
+	// Given for an active ride of an app that was offline: in the last offline_ride_hours, and
+	// not before the end of another ride of the vehicle or customer.
+	StartedAt Optional[time.Time] `json:"started_at,omitzero"`
 	// A ride is created active or reserved; a PUT changes the status. The current status is
 	// accepted without a change, so that a request can be repeated after a lost answer.
 	Status Optional[RideCreateStatus] `json:"status,omitzero"`
@@ -1741,13 +1865,17 @@ type RideUpdate struct {
 	AdjustmentReason Optional[string] `json:"adjustment_reason,omitzero"`
 	// Defaults to rider.
 	CancelReason Optional[RideUpdateEndReason] `json:"cancel_reason,omitzero"`
-	// Given with completion; else by the odometer, if it was reported since the start; else the
-	// straight line from start to end.
+	// Given with completion; else by the odometer, if it was reported since the start; else along
+	// the positions that the vehicle reported; else the straight line from start to end. Reports
+	// that come later correct the latter two, and the price, until the ride is paid for.
 	DistanceMeters Optional[int64] `json:"distance_meters,omitzero"`
 	// Likewise.
 	EndLocation Optional[PositionInput] `json:"end_location,omitzero"`
 	// Defaults to rider. operator skips the check of zones and the fee.
 	EndReason Optional[RideUpdateEndReason] `json:"end_reason,omitzero"`
+	// When it was completed or cancelled. Given with completion by an app that was offline;
+	// likewise.
+	EndedAt Optional[time.Time] `json:"ended_at,omitzero"`
 	// Your own id, unique in the subaccount among records of this type.
 	ExternalID Optional[string] `json:"external_id,omitzero"`
 	// Your own. A PUT merges it key by key; null removes a key.
@@ -1894,15 +2022,20 @@ type Settings struct {
 	// Rides are completed automatically after this time.
 	MaxRideMinutes int64 `json:"max_ride_minutes"`
 	// Hours without contact after which a vehicle is missing.
-	MissingAfterHours int64        `json:"missing_after_hours"`
-	Name              string       `json:"name"`
-	Object            string       `json:"object"`
-	Plan              SettingsPlan `json:"plan"`
+	MissingAfterHours int64  `json:"missing_after_hours"`
+	Name              string `json:"name"`
+	Object            string `json:"object"`
+	// For how long after its start or end a ride of an app that was offline can be created or
+	// ended.
+	OfflineRideHours int64        `json:"offline_ride_hours"`
+	Plan             SettingsPlan `json:"plan"`
 	// Requests per minute that the plan grants to each API key.
 	RateLimitPerMinute int64 `json:"rate_limit_per_minute"`
 	// IANA.
-	Timezone  string    `json:"timezone"`
-	UpdatedAt time.Time `json:"updated_at"`
+	Timezone string `json:"timezone"`
+	// Days after which positions of vehicles are deleted.
+	TrackRetentionDays int64     `json:"track_retention_days"`
+	UpdatedAt          time.Time `json:"updated_at"`
 
 	raw json.RawMessage
 }
@@ -1938,8 +2071,13 @@ type SettingsUpdate struct {
 	// Hours without contact after which a vehicle is missing.
 	MissingAfterHours Optional[int64]  `json:"missing_after_hours,omitzero"`
 	Name              Optional[string] `json:"name,omitzero"`
+	// For how long after its start or end a ride of an app that was offline can be created or
+	// ended.
+	OfflineRideHours Optional[int64] `json:"offline_ride_hours,omitzero"`
 	// IANA.
 	Timezone Optional[string] `json:"timezone,omitzero"`
+	// Days after which positions of vehicles are deleted.
+	TrackRetentionDays Optional[int64] `json:"track_retention_days,omitzero"`
 }
 
 // Subaccount is part of answers.
@@ -2055,6 +2193,161 @@ type SubaccountUpdate struct {
 	VehicleTypes Optional[[]VehicleTypeInput] `json:"vehicle_types,omitzero"`
 }
 
+// Telemetry is part of requests. Members of type [Optional] are absent unless they are set.
+//
+// Reports of vehicles.
+type Telemetry struct {
+	Reports []TelemetryReportInput `json:"reports"`
+}
+
+// TelemetryReportInput is part of requests. Members of type [Optional] are absent unless they
+// are set.
+type TelemetryReportInput struct {
+	BatteryPercent Optional[int64] `json:"battery_percent,omitzero"`
+	FuelPercent    Optional[int64] `json:"fuel_percent,omitzero"`
+	// Clockwise from north.
+	HeadingDegrees Optional[float64]                      `json:"heading_degrees,omitzero"`
+	Location       Optional[TelemetryReportLocationInput] `json:"location,omitzero"`
+	Locked         Optional[bool]                         `json:"locked,omitzero"`
+	OdometerMeters Optional[int64]                        `json:"odometer_meters,omitzero"`
+	// By the tracker's clock.
+	ReportedAt time.Time         `json:"reported_at"`
+	SpeedKph   Optional[float64] `json:"speed_kph,omitzero"`
+	// One of the three.
+	Vehicle TelemetryReportVehicleInput `json:"vehicle"`
+}
+
+// TelemetryReportLocationInput is part of requests. Members of type [Optional] are absent
+// unless they are set.
+type TelemetryReportLocationInput struct {
+	AccuracyMeters Optional[float64] `json:"accuracy_meters,omitzero"`
+	AltitudeMeters Optional[float64] `json:"altitude_meters,omitzero"`
+	Lat            float64           `json:"lat"`
+	Lng            float64           `json:"lng"`
+}
+
+// TelemetryReportVehicleInput is part of requests. Members of type [Optional] are absent
+// unless they are set.
+type TelemetryReportVehicleInput struct {
+	// Case-insensitive.
+	Code     Optional[string] `json:"code,omitzero"`
+	DeviceID Optional[string] `json:"device_id,omitzero"`
+	ID       Optional[string] `json:"id,omitzero"`
+}
+
+// TelemetryResult is part of answers.
+//
+// The outcome of each report.
+type TelemetryResult struct {
+	// Reports that were stored, and applied to their vehicles.
+	Accepted int64 `json:"accepted"`
+	// Vehicles with a tracker whose clock is wrong. Their reports were stored at the corrected
+	// time.
+	Clocks []TelemetryResultClock `json:"clocks"`
+	// Reports that changed no state: duplicates, and those older than the vehicle's last one,
+	// which are part of the track.
+	Ignored int64  `json:"ignored"`
+	Object  string `json:"object"`
+	// Reports that were not stored.
+	Rejected int64 `json:"rejected"`
+	// Of the reports that were not accepted, in order.
+	Results []TelemetryResultResult `json:"results"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *TelemetryResult) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *TelemetryResult) UnmarshalJSON(text []byte) error {
+	type plain TelemetryResult
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// TelemetryResultClock is part of answers.
+type TelemetryResultClock struct {
+	// How far the clock is ahead; negative: behind.
+	AheadSeconds int64 `json:"ahead_seconds"`
+	// Reports of this request.
+	Corrected int64  `json:"corrected"`
+	VehicleID string `json:"vehicle_id"`
+}
+
+// TelemetryResultResult is part of answers.
+type TelemetryResultResult struct {
+	Code TelemetryResultResultCode `json:"code"`
+	// Of the report, from 0.
+	Index int64 `json:"index"`
+	// JSON pointer of the value, within the report.
+	Pointer *string                     `json:"pointer"`
+	Status  TelemetryResultResultStatus `json:"status"`
+}
+
+// Track is part of answers.
+//
+// The positions of a vehicle.
+type Track struct {
+	// from of the next request, if there are more points.
+	NextFrom *time.Time `json:"next_from"`
+	Object   string     `json:"object"`
+	// In the order of time, at most 10,000, apart from those of the same millisecond.
+	Points []TrackPoint `json:"points"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *Track) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *Track) UnmarshalJSON(text []byte) error {
+	type plain Track
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// TrackPoint is part of answers.
+//
+// A position of a vehicle.
+type TrackPoint struct {
+	At       time.Time `json:"at"`
+	Lat      float64   `json:"lat"`
+	Lng      float64   `json:"lng"`
+	SpeedKph *float64  `json:"speed_kph"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *TrackPoint) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *TrackPoint) UnmarshalJSON(text []byte) error {
+	type plain TrackPoint
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// Tracker is part of answers.
+//
+// The address to which the tracker of a vehicle reports.
+type Tracker struct {
+	Object string `json:"object"`
+	// With a secret, which is shown only now.
+	URL       string `json:"url"`
+	VehicleID string `json:"vehicle_id"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *Tracker) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *Tracker) UnmarshalJSON(text []byte) error {
+	type plain Tracker
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
 // Vehicle is part of answers.
 //
 // A vehicle.
@@ -2162,6 +2455,41 @@ type VehicleCreate struct {
 	// One of the subaccount's.
 	VehicleTypeID string           `json:"vehicle_type_id"`
 	VIN           Optional[string] `json:"vin,omitzero"`
+}
+
+// VehicleEvent is part of answers.
+//
+// A change of a vehicle's state.
+type VehicleEvent struct {
+	// Who caused it.
+	Actor          VehicleEventActor `json:"actor"`
+	At             time.Time         `json:"at"`
+	BatteryPercent *int64            `json:"battery_percent"`
+	// As MDS lists them.
+	EventTypes []VehicleLastEvent `json:"event_types"`
+	ID         string             `json:"id"`
+	LastEvent  VehicleLastEvent   `json:"last_event"`
+	Location   *Position          `json:"location"`
+	Object     string             `json:"object"`
+	RideID     *string            `json:"ride_id"`
+	State      VehicleState       `json:"state"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *VehicleEvent) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *VehicleEvent) UnmarshalJSON(text []byte) error {
+	type plain VehicleEvent
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// VehicleEventActor is part of answers.
+type VehicleEventActor struct {
+	ID   *string               `json:"id"`
+	Type VehicleEventActorType `json:"type"`
 }
 
 // VehicleType is part of answers.
@@ -2643,6 +2971,28 @@ const (
 	SubaccountStatusArchived SubaccountStatus = "archived"
 )
 
+// TelemetryResultResultCode is a string with one of the values below, or one that this version does not know.
+type TelemetryResultResultCode string
+
+// Values of [TelemetryResultResultCode].
+const (
+	TelemetryResultResultCodeDuplicate    TelemetryResultResultCode = "duplicate"
+	TelemetryResultResultCodeOutOfOrder   TelemetryResultResultCode = "out_of_order"
+	TelemetryResultResultCodeNotFound     TelemetryResultResultCode = "not_found"
+	TelemetryResultResultCodeOutsideScope TelemetryResultResultCode = "outside_scope"
+	TelemetryResultResultCodeInFuture     TelemetryResultResultCode = "in_future"
+	TelemetryResultResultCodeInvalidValue TelemetryResultResultCode = "invalid_value"
+)
+
+// TelemetryResultResultStatus is a string with one of the values below, or one that this version does not know.
+type TelemetryResultResultStatus string
+
+// Values of [TelemetryResultResultStatus].
+const (
+	TelemetryResultResultStatusIgnored  TelemetryResultResultStatus = "ignored"
+	TelemetryResultResultStatusRejected TelemetryResultResultStatus = "rejected"
+)
+
 // VehicleCreateState is a string with one of the values below, or one that this version does not know.
 type VehicleCreateState string
 
@@ -2650,6 +3000,16 @@ type VehicleCreateState string
 const (
 	VehicleCreateStateRemoved   VehicleCreateState = "removed"
 	VehicleCreateStateAvailable VehicleCreateState = "available"
+)
+
+// VehicleEventActorType is a string with one of the values below, or one that this version does not know.
+type VehicleEventActorType string
+
+// Values of [VehicleEventActorType].
+const (
+	VehicleEventActorTypeSystem VehicleEventActorType = "system"
+	VehicleEventActorTypeKey    VehicleEventActorType = "key"
+	VehicleEventActorTypeUser   VehicleEventActorType = "user"
 )
 
 // VehicleFormFactor is a string with one of the values below, or one that this version does not know.

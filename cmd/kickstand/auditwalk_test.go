@@ -35,6 +35,8 @@ var auditedCommands = []struct {
 	{"sla delete", "--org=acme --priority=high", "sla_policy.deleted"},
 	{"fleet seed", "--org=acme --environment=live", "fleet.seeded"},
 	{"fleet export", "--org=acme --environment=live --what=vehicles", "fleet.exported"},
+	{"fleet tracker", "--org=acme --environment=live B-0101", "tracker.created"},
+	{"fleet tracker", "--org=acme --environment=live B-0101 --delete", "tracker.deleted"},
 	{"audit export", "--org=acme", "audit.exported"},
 	{"hold", "", "outgoing.held"},
 	{"release", "--discard=mails", "outgoing.discarded"},

@@ -22,6 +22,8 @@ type fleetCmd struct {
 	Seed   fleetSeedCmd   `cmd:"" help:"Seed an empty fleet with demo data: two cities, vehicles, customers, rides."`
 	Import fleetImportCmd `cmd:"" help:"Import a fleet from a file, completely or not at all."`
 	Export fleetExportCmd `cmd:"" help:"Export a fleet, for import or record by record."`
+
+	Tracker fleetTrackerCmd `cmd:"" help:"Create an address to which the tracker of a vehicle reports."`
 }
 
 func (*fleetCmd) Help() string {
@@ -46,17 +48,20 @@ type fleetOf struct {
 
 // with opens the program and finds the fleet.
 func (c *fleetOf) with(ctx context.Context, e *env, fn func(f *app.Fleet, o fleet.Organization) error) error {
-	return e.with(ctx, func(a *app.App) error {
-		o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
-		if err != nil {
-			return err
-		}
-		f := &a.Fleet
-		if c.Environment == "test" {
-			f = &a.Sandbox
-		}
-		return fn(f, fleet.Organization{ID: o.ID, Name: o.Name})
-	})
+	return e.with(ctx, func(a *app.App) error { return c.in(ctx, a, fn) })
+}
+
+// in finds the fleet in the open program.
+func (c *fleetOf) in(ctx context.Context, a *app.App, fn func(f *app.Fleet, o fleet.Organization) error) error {
+	o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
+	if err != nil {
+		return err
+	}
+	f := &a.Fleet
+	if c.Environment == "test" {
+		f = &a.Sandbox
+	}
+	return fn(f, fleet.Organization{ID: o.ID, Name: o.Name})
 }
 
 type fleetSeedCmd struct {
@@ -101,6 +106,54 @@ func (c *fleetSeedCmd) Run(ctx context.Context, e *env) error {
 		return e.print(record, func(w io.Writer) {
 			fmt.Fprintf(w, "The %[1]s fleet of %[2]s has vehicles and rides in %[3]s.\nNext: kickstand key create --org %[2]s --service fleet --environment %[1]s --name NAME --level read_write\n",
 				c.Of.Environment, c.Of.Org, strings.Join(names, " and "))
+		})
+	})
+}
+
+type fleetTrackerCmd struct {
+	Of      fleetOf `embed:""`
+	Vehicle string  `arg:"" placeholder:"CODE" help:"Code on the vehicle."`
+	Delete  bool    `help:"Only invalidate the present address."`
+}
+
+func (*fleetTrackerCmd) Help() string {
+	return `Enter the address in Traccar Client or another tracker of the OsmAnd protocol. Its
+secret is shown only once, and good for reports of this vehicle only. A new address
+replaces the former one. docs/telemetry.md has the parameters.`
+}
+
+func (c *fleetTrackerCmd) Run(ctx context.Context, e *env) error {
+	return e.with(ctx, func(a *app.App) error {
+		return c.Of.in(ctx, a, func(f *app.Fleet, o fleet.Organization) error {
+			list, _, err := f.ListVehicles(ctx, f.DB, o.ID, fleet.VehicleQuery{Code: []string{c.Vehicle}})
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				return problem.New(problem.NotFound, "there is no vehicle with the code %s", c.Vehicle)
+			}
+			made := struct {
+				VehicleID string `json:"vehicle_id"`
+				URL       string `json:"url,omitempty"`
+			}{VehicleID: list[0].ID}
+			err = f.DB.Write(ctx, func(tx *db.Tx) error {
+				if c.Delete {
+					return f.DeleteTrackerTx(ctx, tx, o.ID, made.VehicleID)
+				}
+				secret, err := f.CreateTrackerTx(ctx, tx, o.ID, made.VehicleID)
+				made.URL = a.TrackerURL(f, secret)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return e.print(made, func(w io.Writer) {
+				if c.Delete {
+					fmt.Fprintf(w, "The address for the tracker of %s is no longer valid.\n", c.Vehicle)
+					return
+				}
+				fmt.Fprintf(w, "The tracker of %s reports to %s\n", c.Vehicle, made.URL)
+			})
 		})
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/fleetapi"
+	"github.com/kickstand-dev/kickstand/internal/rest/osmand"
 	"github.com/kickstand-dev/kickstand/internal/tiles"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 )
@@ -141,11 +142,19 @@ func (a *App) openFleetAPI(f Fleet, live, sandbox fleetBase) (*rest.API, error) 
 	if !f.Live() {
 		base, name = sandbox, "sandbox"
 	}
-	c := describeFleet(&fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, Account: a.fleetAccount}, base)
+	c := describeFleet(&fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, TrackerURL: a.TrackerURL(&f, ""), Account: a.fleetAccount}, base)
 	c.Keys, c.Audit, c.Requests, c.DB, c.Box = a.Keys, f.Audit, a.Requests, f.DB, a.box
 	c.KeyLimiter, c.AddressLimiter = a.rateLimiter(name+"-key"), a.rateLimiter(name+"-address")
 	c.TrustedProxies, c.Log, c.Addresses = a.config.TrustedProxies, a.log, a.apiAddresses(live, sandbox)
 	return rest.New(c)
+}
+
+// TrackerURL returns the address to which a tracker with a secret reports.
+func (a *App) TrackerURL(f *Fleet, secret string) string {
+	if f.Live() {
+		return a.BaseURL + osmand.Path + secret
+	}
+	return a.BaseURL + osmand.SandboxPath + secret
 }
 
 // describeFleet returns the description of the API of one environment, without what serves it.

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
+	"github.com/kickstand-dev/kickstand/internal/rest/osmand"
 	"github.com/kickstand-dev/kickstand/internal/rest/visitorapi"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/telemetry"
@@ -75,6 +76,9 @@ func (a *App) newHandler() (http.Handler, error) {
 	}
 	mux.Handle(gbfs.Path, telemetry.Routed("gbfs", gbfs.New(a.Fleet.Service, a.BaseURL, gbfs.Path, a.log)))
 	mux.Handle(gbfs.SandboxPath, telemetry.Routed("gbfs", gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log)))
+	for path, f := range map[string]Fleet{osmand.Path: a.Fleet, osmand.SandboxPath: a.Sandbox} {
+		mux.Handle(path, osmand.New(osmand.Config{Fleet: f.Service, DB: f.DB, Limiter: a.rateLimiter("osmand"), TrustedProxies: a.config.TrustedProxies, Logger: a.log}))
+	}
 	tools := a.openTools(deskAPI, fleetAPI, sandboxAPI)
 	mux.Handle(mcp.Path, telemetry.Routed("mcp", sameOrigin.Handler(tools)))
 	mux.Handle(visitorapi.Base+"/", visitorapi.New(visitorapi.Config{
@@ -168,6 +172,8 @@ func (a *App) endpoints(live, sandbox fleetBase) []web.Endpoint {
 		{Path: mcp.Path, Description: "tools for assistants (MCP), for API keys"},
 		{Path: gbfs.Path + "manifest.json", Link: true, Description: "the fleet's public feed (GBFS 3.0)"},
 		{Path: gbfs.SandboxPath + "manifest.json", Link: true, Description: "the sandbox's"},
+		{Path: osmand.Path, Description: "reports of trackers (OsmAnd protocol)"},
+		{Path: osmand.SandboxPath, Description: "the sandbox's"},
 		{Path: rpc.Prefix, Description: "procedures for sign-in and webhooks (tRPC)"},
 		{Path: "/healthz", Link: true, Description: "liveness of the process"},
 		{Path: "/readyz", Link: true, Description: "readiness of the server"},

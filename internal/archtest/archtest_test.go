@@ -37,7 +37,7 @@ var layers = [][]string{
 		"internal/bitpack", "internal/cache", "internal/geo", "internal/loop", "internal/tariff", "internal/telemetry",
 		"internal/clientgen", "internal/desk/query",
 	},
-	1: {"internal/clientgen/generate", "internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/rest/schema", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit", "internal/requestlog", "internal/quota", "internal/tiles", "internal/tiles/generate"},
+	1: {"internal/clientgen/generate", "internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/rest/schema", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit", "internal/requestlog", "internal/quota", "internal/tiles", "internal/tiles/generate", "internal/fleet/track"},
 	2: {
 		"internal/fleet/rideindex", "internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
 		"internal/apikey", "internal/call", "internal/shop", "internal/push", "internal/setting",

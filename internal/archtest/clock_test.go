@@ -71,7 +71,7 @@ var processClock = map[string][]string{
 	"limits and windows that one process counts on its own": {
 		"internal/ratelimit.Limiter.Allow",
 		"internal/ratelimit.Limiter.Wait",
-		"internal/ratelimit.Memory.Acquire",
+		"internal/ratelimit.Memory.AcquireUpTo",
 		"internal/ratelimit.Memory.Peek",
 		"internal/ratelimit.New",
 		"internal/ratelimit.breaker.enter",
@@ -81,7 +81,9 @@ var processClock = map[string][]string{
 		"internal/rest.API.allowRequest",
 		"internal/rest.API.peek",
 		"internal/rest.API.refuse",
+		"internal/rest.Budget.OverBudget",
 		"internal/rest.Request.limits",
+		"internal/rest/osmand.Handler.count",
 		"internal/rest/visitorapi.Handler.count",
 	},
 	"the process's view of its leases and submissions": {

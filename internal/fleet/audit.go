@@ -26,6 +26,8 @@ const (
 	RideEndedByOperator  audit.Action = "ride.ended_by_operator"
 	RideUpdated          audit.Action = "ride.updated"    // from a ticket
 	VehicleUpdated       audit.Action = "vehicle.updated" // from a ticket
+	TrackerCreated       audit.Action = "tracker.created"
+	TrackerDeleted       audit.Action = "tracker.deleted"
 	FleetImported        audit.Action = "fleet.imported"
 	FleetExported        audit.Action = "fleet.exported"
 	FleetSeeded          audit.Action = "fleet.seeded"

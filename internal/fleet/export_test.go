@@ -61,3 +61,9 @@ func (s *Service) CreateWithoutRecordsTx(ctx context.Context, tx *db.Tx, o Organ
 	_, err := s.CreateSubaccountTx(ctx, tx, o.ID, NewSubaccount{Name: o.Name, TimeZone: "UTC", Currency: "EUR"})
 	return err
 }
+
+// PruneTracks deletes expired tracks, as Run does.
+func PruneTracks(ctx context.Context, s *Service) error { return s.pruneTracks(ctx) }
+
+// CorrectDistances corrects the distances of rides with late reports, as Run does.
+func CorrectDistances(ctx context.Context, s *Service) error { return s.correctDistances(ctx) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -58,13 +57,14 @@ type Ride struct {
 	Timestamps
 
 	// Not in the JSON.
-	revision      int64
-	vehicleTypeID string       // of the vehicle at the start
-	pausedAt      rfc3339.Time // start of the current pause
-	startOdometer *int64       // meters
-	dueAt         time.Time    // of expiry or the maximum duration; zero: none
-	doc           []byte       // as stored; nil if unknown
-	org           orgContext   // of the transaction that read it
+	revision       int64
+	vehicleTypeID  string         // of the vehicle at the start
+	pausedAt       rfc3339.Time   // start of the current pause
+	startOdometer  *int64         // meters
+	distanceSource distanceSource // of DistanceMeters; empty: unknown
+	dueAt          time.Time      // of expiry or the maximum duration; zero: none
+	doc            []byte         // as stored; nil if unknown
+	org            orgContext     // of the transaction that read it
 }
 
 // NewRide has the fields of a ride to create (fleet-api.md 1.1, R, O and C).
@@ -78,6 +78,7 @@ type NewRide struct {
 	VehicleCode        NullString        `json:"vehicle_code"` // instead of the id
 	PricingPlanID      NullString        `json:"pricing_plan_id"`
 	PricingPlanVersion *int64            `json:"pricing_plan_version"`
+	StartedAt          rfc3339.Time      `json:"started_at"` // of an active ride of an app that was offline; zero: now
 	StartLocation      *geo.Position     `json:"start_location"`
 	Metadata           map[string]string `json:"metadata"`
 }
@@ -87,6 +88,7 @@ type RideChange struct {
 	Status             optional.Value[RideStatus]        `json:"status"`
 	ExternalID         optional.Value[NullString]        `json:"external_id"`
 	DistanceMeters     optional.Value[int64]             `json:"distance_meters"`
+	EndedAt            optional.Value[rfc3339.Time]      `json:"ended_at"` // with completion
 	EndLocation        optional.Value[geo.Position]      `json:"end_location"`
 	EndReason          optional.Value[NullString]        `json:"end_reason"`
 	CancelReason       optional.Value[NullString]        `json:"cancel_reason"`
@@ -156,6 +158,7 @@ func (r *Ride) columns() []column {
 		{"paused_at", db.Time(r.pausedAt.Std())},
 		{"due_at", db.Time(r.dueAt)},
 		{"start_odometer", integerValue(r.startOdometer)},
+		{"distance_source", db.Text(string(r.distanceSource))},
 		{"total_amount", total},
 		{"duration_seconds", duration},
 		{"updated_at", db.Time(r.UpdatedAt.Std())},
@@ -169,7 +172,11 @@ func (r *Ride) due(settings *Settings) time.Time {
 	case Reserved:
 		return r.ReservationExpiresAt.Std()
 	case Active, Paused:
-		return r.StartedAt.Std().Add(time.Duration(settings.MaxRideMinutes) * time.Minute)
+		due := r.StartedAt.Std().Add(time.Duration(settings.MaxRideMinutes) * time.Minute)
+		if grace := r.CreatedAt.Std().Add(offlineGrace); r.backdated() && due.Before(grace) {
+			return grace
+		}
+		return due
 	}
 	return time.Time{}
 }
@@ -247,15 +254,16 @@ func (s *Service) Ride(ctx context.Context, q db.Querier, organizationID, id str
 func readRide(ctx context.Context, q db.Querier, organizationID, id, lock string) (Ride, error) {
 	var r Ride
 	var pausedAt, dueAt time.Time
-	err := q.QueryRow(ctx, "SELECT doc, revision, vehicle_type_id, paused_at, due_at, start_odometer FROM rides WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
-		Scan(&r.doc, &r.revision, &r.vehicleTypeID, db.IntoTime(&pausedAt), db.IntoTime(&dueAt), &r.startOdometer)
+	var source string
+	err := q.QueryRow(ctx, "SELECT doc, revision, vehicle_type_id, paused_at, due_at, start_odometer, distance_source FROM rides WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
+		Scan(&r.doc, &r.revision, &r.vehicleTypeID, db.IntoTime(&pausedAt), db.IntoTime(&dueAt), &r.startOdometer, db.IntoText(&source))
 	if err != nil {
 		return r, wrapReadError(err, "ride")
 	}
 	if err := json.Unmarshal(r.doc, &r); err != nil {
 		return r, fmt.Errorf("decode a ride: %w", err)
 	}
-	r.pausedAt, r.dueAt = rfc3339.Time(pausedAt), dueAt
+	r.pausedAt, r.dueAt, r.distanceSource = rfc3339.Time(pausedAt), dueAt, distanceSource(source)
 	return r, nil
 }
 
@@ -295,6 +303,9 @@ func (s *Service) expireRide(ctx context.Context, tx *db.Tx, a orgContext, r Rid
 	}
 	before := r
 	end := rideEnd{at: due, reason: "max_duration", by: systemActor}
+	if longest := r.StartedAt.Std().Add(time.Duration(a.settings.MaxRideMinutes) * time.Minute); r.backdated() && longest.Before(due) {
+		end.at = longest
+	}
 	var err error
 	if r.Status == Reserved {
 		end.reason = "reservation_expired"
@@ -397,6 +408,14 @@ func (s *Service) StartRideTx(ctx context.Context, tx *db.Tx, organizationID str
 	checkOneOf(&faults, "status", status, Active, Reserved)
 	checkOneOf(&faults, "trip_type", trip, RiderTrip, RebalanceTrip, MaintenanceTrip)
 	n.StartLocation.Check(&faults, "start_location")
+	start := a.now.Truncate(time.Millisecond)
+	if at := n.StartedAt.Std(); !at.IsZero() {
+		start = at.Truncate(time.Millisecond)
+		a.checkPast(&faults, "started_at", at)
+		if status == Reserved {
+			faults.AddCode("conflict", "started_at", "must not be given for a reservation")
+		}
+	}
 	switch {
 	case faults.Has("trip_type"):
 	case trip == RiderTrip && n.CustomerID == "":
@@ -423,7 +442,9 @@ func (s *Service) StartRideTx(ctx context.Context, tx *db.Tx, organizationID str
 		return Ride{}, faults.Err()
 	}
 
-	if p.vehicle.State != Available || p.vehicle.CurrentRideID != "" {
+	// A ride that was created late may have emptied the battery.
+	available := p.vehicle.State == Available || !n.StartedAt.Std().IsZero() && p.vehicle.disabledByBattery()
+	if !available || p.vehicle.CurrentRideID != "" {
 		return Ride{}, unavailableError(&p.vehicle)
 	}
 	if p.rider != nil {
@@ -442,6 +463,19 @@ func (s *Service) StartRideTx(ctx context.Context, tx *db.Tx, organizationID str
 	r.PaymentStatus, r.StartLocation = "not_due", n.StartLocation
 	r.Metadata = metadataOf(n.Metadata)
 	r.revision, r.vehicleTypeID, r.org = 1, kind.ID, a
+	if !n.StartedAt.Std().IsZero() {
+		if err := checkOverlap(ctx, tx, &faults, a.id, p.vehicle.ID, n.CustomerID, start); err != nil {
+			return Ride{}, err
+		}
+		if err := faults.Err(); err != nil {
+			return Ride{}, err
+		}
+		if r.StartLocation == nil {
+			if r.StartLocation, err = s.positionAt(ctx, tx, a.id, p.vehicle.ID, start); err != nil {
+				return Ride{}, err
+			}
+		}
+	}
 	if trip == RiderTrip {
 		if err := s.assignPlan(ctx, tx, a, &r, p, kind, n); err != nil {
 			return Ride{}, err
@@ -452,7 +486,7 @@ func (s *Service) StartRideTx(ctx context.Context, tx *db.Tx, organizationID str
 			return Ride{}, lowBatteryError(&p.vehicle, a.settings)
 		}
 		r.reserve(p, kind, by)
-	} else if err := s.activate(ctx, tx, a, &r, p, kind, by); err != nil {
+	} else if err := s.activate(ctx, tx, a, &r, p, kind, start, by); err != nil {
 		return Ride{}, err
 	}
 	p.vehicle.CurrentRideID = NullString(r.ID)
@@ -597,15 +631,16 @@ func (r *Ride) reserve(p *rideContext, kind *VehicleType, by Actor) {
 	p.vehicle.setRideState(VehicleReserved, "reservation_start", r.CreatedAt.Std(), NullString(r.ID), by)
 }
 
-// activate starts a new or reserved ride. Errors: vehicle_low_battery,
-// ride_start_not_allowed, license_required, age_required.
-func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext, kind *VehicleType, by Actor) error {
-	v, now := &p.vehicle, a.now.Truncate(time.Millisecond)
-	if v.batteryBelow(a.settings.LowBatteryPercent) {
+// activate starts a new or reserved ride at a time, in milliseconds, which is in the past for an
+// app that was offline. Errors: vehicle_low_battery, ride_start_not_allowed, license_required,
+// age_required.
+func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext, kind *VehicleType, now time.Time, by Actor) error {
+	v, late := &p.vehicle, now.Before(r.CreatedAt.Std())
+	if !late && v.batteryBelow(a.settings.LowBatteryPercent) {
 		return lowBatteryError(v, a.settings)
 	}
 	at := v.Location
-	if at == nil {
+	if at == nil || late && r.StartLocation != nil {
 		at = r.StartLocation
 	}
 	zones, err := s.fencesIn(ctx, tx, a.id, p.subaccount.ID, p.stamp)
@@ -625,9 +660,14 @@ func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 		if err := oldEnough(p.rider.now.BirthDate, kind.MinAge, p.subaccount.TimeZone, now); err != nil {
 			return err
 		}
-		p.rider.now.LastRideAt = rfc3339.Time(now)
+		if now.After(p.rider.now.LastRideAt.Std()) {
+			p.rider.now.LastRideAt = rfc3339.Time(now)
+		}
 	}
 	r.Status, r.StartedAt, r.StartZoneID, r.startOdometer = Active, rfc3339.Time(now), NullString(zoneID), v.OdometerMeters
+	if late && v.odometerAt.After(now) {
+		r.startOdometer = nil // the vehicle has moved on
+	}
 	if r.StartLocation == nil {
 		r.StartLocation = v.Location
 	}
@@ -707,8 +747,9 @@ func (s *Service) readTerms(ctx context.Context, tx *db.Tx, a orgContext, r *Rid
 type rideEnd struct {
 	at        time.Time
 	reason    NullString
+	late      bool          // at is a time in the past, which the request gave
 	location  *geo.Position // nil: the vehicle's
-	meters    *int64        // nil: see distanceTravelled
+	meters    *int64        // nil: see measureDistance
 	acceptFee bool
 	by        Actor
 }
@@ -724,15 +765,23 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	if err != nil {
 		return err
 	}
-	v := &p.vehicle
-	if e.location != nil {
-		v.Location = e.location
+	v, place := &p.vehicle, e.location
+	if place == nil && e.late {
+		if place, err = s.positionAt(ctx, tx, a.id, v.ID, e.at); err != nil {
+			return err
+		}
+	}
+	switch moved := e.late && v.reportedAt().After(e.at); {
+	case place == nil:
+		place = v.Location
+	case !moved:
+		v.Location = place
 	}
 	zones, err := s.fencesIn(ctx, tx, a.id, p.subaccount.ID, p.stamp)
 	if err != nil {
 		return err
 	}
-	rule, zoneID := zones.decide(p.subaccount.GlobalRules, v.Location, r.vehicleTypeID, e.at)
+	rule, zoneID := zones.decide(p.subaccount.GlobalRules, place, r.vehicleTypeID, e.at)
 	outside := e.reason == "rider" && !rule.EndAllowed
 	if outside && (terms == nil || terms.OutOfZoneAmount == nil) {
 		refusal := conflict("ride_end_not_allowed", "a ride cannot end here")
@@ -746,10 +795,11 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	}
 
 	r.end(Completed, e.at)
-	r.EndReason, r.EndLocation, r.EndZoneID = e.reason, v.Location, NullString(zoneID)
-	r.DistanceMeters = e.meters
-	if r.DistanceMeters == nil {
-		r.DistanceMeters = r.distanceTravelled(v)
+	r.EndReason, r.EndLocation, r.EndZoneID = e.reason, place, NullString(zoneID)
+	if r.DistanceMeters, r.distanceSource = e.meters, distanceGiven; e.meters == nil {
+		if err := s.measureDistance(ctx, tx, a.id, r, v); err != nil {
+			return err
+		}
 	}
 	usage := r.reservationUsage()
 	usage.Ridden, usage.Seconds, usage.PausedSeconds, usage.OutOfZone = true, r.DurationSeconds, r.PausedSeconds, outside
@@ -805,7 +855,10 @@ func (r *Ride) cancellable(v *Vehicle, at time.Time, settings *Settings) bool {
 	if at.Sub(r.StartedAt.Std()) > time.Duration(settings.CancelGraceSeconds)*time.Second {
 		return false
 	}
-	meters := r.distanceTravelled(v)
+	meters := r.odometerDistance(v, at)
+	if meters == nil {
+		meters = lineDistance(r.StartLocation, v.Location)
+	}
 	return meters == nil || *meters <= settings.CancelGraceMeters
 }
 
@@ -821,18 +874,6 @@ func (r *Ride) end(status RideStatus, at time.Time) {
 	}
 	r.PausedSeconds = min(r.PausedSeconds, r.DurationSeconds)
 	r.Status, r.EndedAt = status, rfc3339.Time(at)
-}
-
-// distanceTravelled returns the meters of a ride: by the odometer if it was
-// reported since the start, else along the great circle; nil if neither is known.
-func (r *Ride) distanceTravelled(v *Vehicle) *int64 {
-	if r.startOdometer != nil && v.OdometerMeters != nil && *v.OdometerMeters >= *r.startOdometer && !v.odometerAt.Before(r.StartedAt.Std()) {
-		return new(min(*v.OdometerMeters-*r.startOdometer, tariff.MaxMeters))
-	}
-	if from, to := r.StartLocation, v.Location; from != nil && to != nil {
-		return new(min(int64(math.Round(geo.Distance(from.Lat, from.Lng, to.Lat, to.Lng))), tariff.MaxMeters))
-	}
-	return nil
 }
 
 // reservationUsage is the chargeable reservation of a ride. The reserved minutes
@@ -970,6 +1011,13 @@ func (s *Service) setStatus(ctx context.Context, tx *db.Tx, a orgContext, r *Rid
 	}
 	c.EndLocation.IntoPointer(&end.location)
 	c.DistanceMeters.IntoPointer(&end.meters)
+	if at := c.EndedAt.Or(rfc3339.Time{}).Std(); !at.IsZero() {
+		end.at, end.late = at.Truncate(time.Millisecond), true
+		var faults problem.Validation
+		if a.checkEnd(&faults, r, at); faults.Err() != nil {
+			return faults.Err()
+		}
+	}
 	return s.complete(ctx, tx, a, r, end)
 }
 
@@ -993,7 +1041,7 @@ func (s *Service) startReserved(ctx context.Context, tx *db.Tx, a orgContext, r 
 	if p.rider != nil && p.rider.now.Status != CustomerActive {
 		return conflict("customer_blocked", "the customer is %s", p.rider.now.Status)
 	}
-	if err := s.activate(ctx, tx, a, r, p, kind, by); err != nil {
+	if err := s.activate(ctx, tx, a, r, p, kind, a.now.Truncate(time.Millisecond), by); err != nil {
 		return err
 	}
 	return s.saveRideContext(ctx, tx, a, p)
@@ -1040,6 +1088,7 @@ func (c *RideChange) check(r *Ride, to RideStatus) error {
 			}
 		}
 		only("distance_meters", c.DistanceMeters.Set && !c.DistanceMeters.Null, completing, Completed)
+		only("ended_at", c.EndedAt.Set && !c.EndedAt.Null, completing, Completed)
 		only("end_location", c.EndLocation.Set && !c.EndLocation.Null, completing, Completed)
 		only("end_reason", c.EndReason.Or("") != "", completing, Completed)
 		only("cancel_reason", c.CancelReason.Or("") != "", cancelling, Cancelled)
@@ -1060,7 +1109,8 @@ func (c *RideChange) changesOutcome(r *Ride) bool {
 	if !c.EndLocation.Null || !c.Status.Set {
 		c.EndLocation.IntoPointer(&location)
 	}
-	return integerValue(meters) != integerValue(r.DistanceMeters) || !location.Equal(r.EndLocation) || other(c.EndReason, r.EndReason) || other(c.CancelReason, r.CancelReason)
+	endedAt := c.EndedAt.Or(r.EndedAt).Std().Truncate(time.Millisecond)
+	return !endedAt.Equal(r.EndedAt.Std()) || integerValue(meters) != integerValue(r.DistanceMeters) || !location.Equal(r.EndLocation) || other(c.EndReason, r.EndReason) || other(c.CancelReason, r.CancelReason)
 }
 
 // applyPayment applies the adjustment and the payment status, which only an ended

@@ -41,6 +41,30 @@ func insertRow(ctx context.Context, tx *db.Tx, table, organizationID string, col
 // omitted, since setting a column rewrites its indexes. Both lists have the same
 // columns.
 func updateRow(ctx context.Context, tx *db.Tx, table, organizationID, id string, before, after []column) error {
+	statement, args := updateStatement(table, organizationID, id, before, after)
+	if statement == "" {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, statement, args...); err != nil {
+		return fmt.Errorf("update %s: %w", table, err)
+	}
+	return nil
+}
+
+// queueUpdate is [updateRow] without waiting for the result. No unique column may change.
+func queueUpdate(ctx context.Context, tx *db.Tx, table, organizationID, id string, before, after []column) error {
+	statement, args := updateStatement(table, organizationID, id, before, after)
+	if statement == "" {
+		return nil
+	}
+	if err := tx.Queue(ctx, statement, args...); err != nil {
+		return fmt.Errorf("update %s: %w", table, err)
+	}
+	return nil
+}
+
+// updateStatement returns the statement of updateRow, empty if no column changed.
+func updateStatement(table, organizationID, id string, before, after []column) (string, []any) {
 	var set strings.Builder
 	args := append(make([]any, 0, len(after)+2), organizationID, id)
 	for i, c := range after {
@@ -56,13 +80,9 @@ func updateRow(ctx context.Context, tx *db.Tx, table, organizationID, id string,
 		set.WriteString(strconv.Itoa(len(args)))
 	}
 	if len(args) == 2 {
-		return nil
+		return "", nil
 	}
-	_, err := tx.Exec(ctx, "UPDATE "+table+" SET "+set.String()+" WHERE organization_id = $1 AND id = $2", args...)
-	if err != nil {
-		return fmt.Errorf("update %s: %w", table, err)
-	}
-	return nil
+	return "UPDATE " + table + " SET " + set.String() + " WHERE organization_id = $1 AND id = $2", args
 }
 
 // claimUnique returns a Conflict error if another row has the value. It locks the

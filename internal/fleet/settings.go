@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -26,7 +27,23 @@ type Settings struct {
 	CancelGraceMeters   int64        `json:"cancel_grace_meters"`
 	ContactLostMinutes  int64        `json:"contact_lost_minutes"`
 	MissingAfterHours   int64        `json:"missing_after_hours"`
+	TrackRetentionDays  int64        `json:"track_retention_days"`
+	OfflineRideHours    int64        `json:"offline_ride_hours"`
 	UpdatedAt           rfc3339.Time `json:"updated_at"`
+}
+
+// Defaults of settings that older versions do not store.
+const (
+	defaultTrackRetentionDays = 90
+	defaultOfflineRideHours   = 24
+)
+
+// UnmarshalJSON implements [json.Unmarshaler]. Settings that an older version stored have the
+// defaults of newer fields.
+func (t *Settings) UnmarshalJSON(text []byte) error {
+	type plain Settings
+	*t = Settings{TrackRetentionDays: defaultTrackRetentionDays, OfflineRideHours: defaultOfflineRideHours}
+	return json.Unmarshal(text, (*plain)(t))
 }
 
 // SettingsChange has the fields that a PUT sets. Absent fields remain.
@@ -41,6 +58,8 @@ type SettingsChange struct {
 	CancelGraceMeters   optional.Value[int64]  `json:"cancel_grace_meters"`
 	ContactLostMinutes  optional.Value[int64]  `json:"contact_lost_minutes"`
 	MissingAfterHours   optional.Value[int64]  `json:"missing_after_hours"`
+	TrackRetentionDays  optional.Value[int64]  `json:"track_retention_days"`
+	OfflineRideHours    optional.Value[int64]  `json:"offline_ride_hours"`
 }
 
 // Organization has the properties of an organization that the fleet uses.
@@ -54,7 +73,8 @@ func defaultSettings(o Organization, now time.Time) Settings {
 	return Settings{
 		Name: nameOf(o), TimeZone: "UTC", DefaultLanguage: "en",
 		LowBatteryPercent: 15, BatteryReadyPercent: 30, MaxRideMinutes: 1440, CancelGraceSeconds: 60, CancelGraceMeters: 50,
-		ContactLostMinutes: 30, MissingAfterHours: 72, UpdatedAt: rfc3339.Time(now.Truncate(time.Millisecond)),
+		ContactLostMinutes: 30, MissingAfterHours: 72,
+		TrackRetentionDays: defaultTrackRetentionDays, OfflineRideHours: defaultOfflineRideHours, UpdatedAt: rfc3339.Time(now.Truncate(time.Millisecond)),
 	}
 }
 
@@ -122,6 +142,8 @@ func (s *Service) UpdateSettingsTx(ctx context.Context, tx *db.Tx, organizationI
 	c.CancelGraceMeters.Into(&after.CancelGraceMeters)
 	c.ContactLostMinutes.Into(&after.ContactLostMinutes)
 	c.MissingAfterHours.Into(&after.MissingAfterHours)
+	c.TrackRetentionDays.Into(&after.TrackRetentionDays)
+	c.OfflineRideHours.Into(&after.OfflineRideHours)
 	var v problem.Validation
 	after.check(&v)
 	if after.MaxRideMinutes > before.MaxRideMinutes && !v.Has("max_ride_minutes") {
@@ -196,6 +218,8 @@ func (t *Settings) check(v *problem.Validation) {
 	checkRange(v, "cancel_grace_meters", t.CancelGraceMeters, 0, 100_000)
 	checkRange(v, "contact_lost_minutes", t.ContactLostMinutes, 1, 366*24*60)
 	checkRange(v, "missing_after_hours", t.MissingAfterHours, 1, 366*24)
+	checkRange(v, "track_retention_days", t.TrackRetentionDays, 1, 10*366)
+	checkRange(v, "offline_ride_hours", t.OfflineRideHours, 0, 31*24)
 	if t.MissingAfterHours*60 < t.ContactLostMinutes && !v.Has("missing_after_hours") && !v.Has("contact_lost_minutes") {
 		v.AddCode("too_small", "missing_after_hours", "must not be shorter than contact_lost_minutes, %d", t.ContactLostMinutes)
 	}

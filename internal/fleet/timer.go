@@ -25,16 +25,24 @@ const (
 	dueBatch = 50
 )
 
-// Run applies due changes within a second and packs rollups, until ctx ends. Any
+// Run applies due changes and corrects distances within a second, packs rollups and deletes expired
+// tracks, until ctx ends. Any
 // number of processes may run it.
 func (s *Service) Run(ctx context.Context) {
 	var packing sync.WaitGroup
 	defer packing.Wait()
 	packing.Go(func() { s.runRollups(ctx) })
+	packing.Go(func() { loop.Every(ctx, pruneEvery, s.log, "delete expired tracks", s.pruneTracks) })
 	changes := s.db.Changes()
 	var next time.Time // next due time as of the last commit
 	loop.Every(ctx, dueEvery, s.log, "apply due changes", func(ctx context.Context) (err error) {
-		if changes.Any(ctx) || !next.IsZero() && !s.db.Now().Before(next) {
+		committed := changes.Any(ctx)
+		if committed {
+			if err := s.correctDistances(ctx); err != nil {
+				return err
+			}
+		}
+		if committed || !next.IsZero() && !s.db.Now().Before(next) {
 			next, err = s.applyAllDue(ctx)
 		}
 		return err

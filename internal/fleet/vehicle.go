@@ -339,21 +339,29 @@ func (s *Service) Vehicle(ctx context.Context, q db.Querier, organizationID, id 
 
 func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock string) (Vehicle, error) {
 	var v Vehicle
+	err := v.scan(q.QueryRow(ctx, "SELECT "+vehicleColumns+" FROM vehicles WHERE organization_id = $1 AND id = $2"+lock, organizationID, id))
+	return v, wrapReadError(err, "vehicle")
+}
+
+// vehicleColumns are the columns of [Vehicle.scan].
+const vehicleColumns = "doc, revision, former_state, former_event, due_at, seen_at, odometer_at"
+
+// scan reads a vehicle from a row of vehicleColumns.
+func (v *Vehicle) scan(row db.Row) error {
 	var former, formerEvent string
 	var dueAt, seenAt, odometerAt time.Time
-	err := q.QueryRow(ctx, "SELECT doc, revision, former_state, former_event, due_at, seen_at, odometer_at FROM vehicles WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
-		Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt), db.IntoTime(&seenAt), db.IntoTime(&odometerAt))
+	err := row.Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt), db.IntoTime(&seenAt), db.IntoTime(&odometerAt))
 	if err != nil {
-		return v, wrapReadError(err, "vehicle")
+		return err
 	}
-	if err := json.Unmarshal(v.doc, &v); err != nil {
-		return v, fmt.Errorf("decode a vehicle: %w", err)
+	if err := json.Unmarshal(v.doc, v); err != nil {
+		return fmt.Errorf("decode a vehicle: %w", err)
 	}
 	v.formerState, v.formerEvent, v.dueAt, v.seenAt, v.odometerAt = VehicleState(former), VehicleEvent(formerEvent), dueAt, seenAt, odometerAt
 	if v.seenAt.IsZero() && v.LastEvent.sighting() { // stored by a version without seen_at
 		v.seenAt = v.StateChangedAt.Std()
 	}
-	return v, nil
+	return nil
 }
 
 // lockVehicle locks a vehicle and applies its transitions due by until, unsaved.
@@ -736,13 +744,21 @@ func (u *vehicleUpdate) applyTransition() error {
 	switch {
 	case u.to != v.State:
 		return u.applyRequestedTransition()
-	case u.reportIsNew && v.State == NonContactable:
-		v.restoreContact(u.at)
-		v.disableIfBelowThreshold(u.at, u.org.settings)
-	case u.reportIsNew && v.State == Missing:
-		v.setState(NonOperational, "located", u.at, "", systemActor)
+	case u.reportIsNew:
+		v.regainContact(u.at, u.org.settings)
 	}
 	return nil
+}
+
+// regainContact applies the transition of a vehicle that reports again, if it was out of contact.
+func (v *Vehicle) regainContact(at time.Time, settings *Settings) {
+	switch v.State {
+	case NonContactable:
+		v.restoreContact(at)
+		v.disableIfBelowThreshold(at, settings)
+	case Missing:
+		v.setState(NonOperational, "located", at, "", systemActor)
+	}
 }
 
 func (u *vehicleUpdate) applyRequestedTransition() error {
@@ -764,15 +780,22 @@ func (u *vehicleUpdate) applyRequestedTransition() error {
 
 // applyLevel applies the transition that a new level of battery or fuel causes.
 func (u *vehicleUpdate) applyLevel() {
-	if !u.hasLevel {
-		return
+	switch v := &u.after; {
+	case !u.hasLevel:
+	case u.change.State.Set && u.to == NonOperational: // requested: the vehicle stays out of service
+		v.disableIfBelowThreshold(u.at, u.org.settings)
+	default:
+		v.applyLevel(u.at, u.org.settings)
 	}
-	v, settings := &u.after, u.org.settings
-	v.disableIfBelowThreshold(u.at, settings)
+}
+
+// applyLevel takes the vehicle out of service if its level is low, and back into service when it
+// is charged again.
+func (v *Vehicle) applyLevel(at time.Time, settings *Settings) {
+	v.disableIfBelowThreshold(at, settings)
 	level, known := v.level()
-	requested := u.change.State.Set && u.to == NonOperational
-	if known && v.disabledByBattery() && level >= settings.BatteryReadyPercent && level >= settings.LowBatteryPercent && !requested {
-		v.setState(Available, "battery_charged", u.at, "", systemActor)
+	if known && v.disabledByBattery() && level >= settings.BatteryReadyPercent && level >= settings.LowBatteryPercent {
+		v.setState(Available, "battery_charged", at, "", systemActor)
 	}
 }
 
@@ -835,6 +858,9 @@ func (s *Service) DeleteVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	if err := tx.Queue(ctx, "DELETE FROM vehicles WHERE organization_id = $1 AND id = $2", organizationID, id); err != nil {
 		return fmt.Errorf("delete a vehicle: %w", err)
 	}
+	if err := deleteTracker(ctx, tx, organizationID, id); err != nil {
+		return err
+	}
 	s.notify(tx, organizationID, VehicleKind, id)
 	return s.record(ctx, tx, organizationID, VehicleDeleted, audit.Target{Type: "vehicle", ID: id, Name: v.Code}, nil)
 }
@@ -860,6 +886,31 @@ func (s *Service) VehicleChanges(ctx context.Context, q db.Querier, organization
 		return nil, fmt.Errorf("read the state changes of a vehicle: %w", err)
 	}
 	return list, nil
+}
+
+// EachVehicleChange calls fn with the state changes of a vehicle, the latest first, from one
+// snapshot. An error of fn ends it.
+func (s *Service) EachVehicleChange(ctx context.Context, organizationID, vehicleID string, fn func(c *StateChange) error) error {
+	return s.db.ReadBulk(ctx, func(ctx context.Context, tx *db.Tx) error {
+		rows, err := tx.Query(ctx, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = $2 ORDER BY id DESC", organizationID, vehicleID)
+		if err != nil {
+			return fmt.Errorf("read the state changes of a vehicle: %w", err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var c StateChange
+			if err := rows.Scan(db.IntoJSON(&c)); err != nil {
+				return fmt.Errorf("read the state changes of a vehicle: %w", err)
+			}
+			if err := fn(&c); err != nil {
+				return err
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return fmt.Errorf("read the state changes of a vehicle: %w", err)
+		}
+		return nil
+	})
 }
 
 // RideChanges returns the state changes of the vehicle caused by a ride, the first

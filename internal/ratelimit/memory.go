@@ -42,7 +42,14 @@ func NewMemory(window time.Duration) *Memory {
 // Acquire counts one action of key if fewer than limit are counted in the window, and reports
 // whether it did. The state is that after the call. Keys are stored as they are and should be
 // short: ids and addresses. The error is always nil.
-func (m *Memory) Acquire(_ context.Context, key string, limit int64) (State, bool, error) {
+func (m *Memory) Acquire(ctx context.Context, key string, limit int64) (State, bool, error) {
+	s, granted, err := m.AcquireUpTo(ctx, key, limit, 1)
+	return s, granted == 1, err
+}
+
+// AcquireUpTo counts up to n actions of key, as many as limit leaves in the window, and returns their
+// number. The state is that after the call. The error is always nil.
+func (m *Memory) AcquireUpTo(_ context.Context, key string, limit, n int64) (State, int64, error) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,29 +58,28 @@ func (m *Memory) Acquire(_ context.Context, key string, limit int64) (State, boo
 	if elem != nil {
 		w := elem.Value.(*window)
 		if now.Before(w.ends) {
-			if w.used >= limit {
-				return State{limit, 0, w.ends}, false, nil
-			}
-			w.used++
-			return State{limit, limit - w.used, w.ends}, true, nil
+			granted := max(0, min(n, limit-w.used))
+			w.used += granted
+			return State{limit, max(0, limit-w.used), w.ends}, granted, nil
 		}
 	}
 	m.evictExpired(now, elem)
 	ends := now.Add(m.window)
-	if limit < 1 {
-		return State{limit, 0, ends}, false, nil
+	granted := max(0, min(n, limit))
+	if granted == 0 {
+		return State{limit, max(0, limit), ends}, 0, nil
 	}
 	if elem != nil {
 		w := elem.Value.(*window)
-		w.used, w.ends = 1, ends
+		w.used, w.ends = granted, ends
 		m.age.MoveToBack(elem)
 	} else {
 		if len(m.keys) >= m.maxKeys {
 			m.evict(m.age.Front())
 		}
-		m.keys[key] = m.age.PushBack(&window{key: key, used: 1, ends: ends})
+		m.keys[key] = m.age.PushBack(&window{key: key, used: granted, ends: ends})
 	}
-	return State{limit, limit - 1, ends}, true, nil
+	return State{limit, limit - granted, ends}, granted, nil
 }
 
 // Peek returns the state of key without counting. A key without a window has one that ends a

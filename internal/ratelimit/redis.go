@@ -282,8 +282,8 @@ func redisKey(name, key string) string {
 // future are ignored. Keys expire a second after their content, so that the expiry clock, which
 // ticks in milliseconds, decides nothing.
 
-// windowScript has the arguments limit, window, and 1 to count or 0 to peek. It returns whether
-// the action passes, how many have passed, and the time left.
+// windowScript has the arguments limit, window, and the number of actions to count, 0 to peek. It
+// returns how many of them pass, how many have passed, and the time left.
 var windowScript = redis.NewScript(1, `
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -293,18 +293,16 @@ local used, ends = tonumber(w[1] or 0), tonumber(w[2] or 0)
 if ends <= now or ends > now + window then
 	used, ends = 0, now + window
 end
-if ARGV[3] == '0' then
+local n = math.min(tonumber(ARGV[3]), limit - used)
+if n <= 0 then
 	return {0, used, ends - now}
 end
-if used >= limit then
-	return {0, used, ends - now}
-end
-used = used + 1
+used = used + n
 redis.call('HSET', KEYS[1], 'used', used, 'ends', ends)
-if used == 1 then
+if used == n then
 	redis.call('PEXPIRE', KEYS[1], math.ceil(window / 1000) + 1000)
 end
-return {1, used, ends - now}
+return {n, used, ends - now}
 `)
 
 // slidingScript has the arguments limit, window, and 1 to count or 0 to peek. It returns 0 if
@@ -343,11 +341,17 @@ func (r *Redis) Windows(name string, window time.Duration) *RedisWindows {
 // Acquire is [Memory.Acquire]; its error is always nil. The end of the window is by this
 // process's clock, late by the duration of the call.
 func (w *RedisWindows) Acquire(ctx context.Context, key string, limit int64) (State, bool, error) {
-	out, ok := w.redis.run(ctx, windowScript, redisKey(w.name, key), limit, w.window.Microseconds(), 1)
+	s, granted, err := w.AcquireUpTo(ctx, key, limit, 1)
+	return s, granted == 1, err
+}
+
+// AcquireUpTo is [Memory.AcquireUpTo].
+func (w *RedisWindows) AcquireUpTo(ctx context.Context, key string, limit, n int64) (State, int64, error) {
+	out, ok := w.redis.run(ctx, windowScript, redisKey(w.name, key), limit, w.window.Microseconds(), n)
 	if !ok {
-		return w.fallback.Acquire(ctx, key, limit)
+		return w.fallback.AcquireUpTo(ctx, key, limit, n)
 	}
-	return state(limit, out), out[0] == 1, nil
+	return state(limit, out), out[0], nil
 }
 
 // Peek is [Memory.Peek].

@@ -104,6 +104,9 @@ func (rt *Route) unsupported(detail string) *apiError {
 // bodyTypes returns the accepted media types of the body.
 func (rt *Route) bodyTypes() []string {
 	types := []string{"application/json"}
+	if rt.Reports {
+		types = append(types, NDJSON)
+	}
 	if rt.Import != nil {
 		types = append(types, rt.Import.Types...)
 	}

@@ -176,6 +176,9 @@ func (b *documentBuilder) operation(rt *Route) (object, error) {
 		op["requestBody"] = object{"required": rt.Method == "PUT" || rt.Input.HasRequired(), "content": object{"application/json": object{
 			"schema": s, "examples": b.example(s, b.make.Record(rt.Input, rt.bodyUse())),
 		}}}
+		if rt.Reports {
+			op["x-reports"] = object{NDJSON: object{"description": "One report per line."}}
+		}
 		if rt.Import != nil {
 			op["x-imports"] = rt.imports(s)
 		}
@@ -280,7 +283,7 @@ func (rt *Route) imports(body object) object {
 // completes returns the permission without which the answer of a write has only the id and
 // object of its record; zero: none is needed.
 func (rt *Route) completes() Permission {
-	if rt.Method == "GET" || rt.Output == nil || rt.Needs.Resource == "" {
+	if rt.Method == "GET" || rt.Output == nil || rt.Needs.Resource == "" || rt.Reports {
 		return Permission{}
 	}
 	return Permission{rt.Needs.Resource, apikey.Read}

@@ -38,34 +38,37 @@ func importLineSchema() object {
 type problemDetail struct {
 	codes []string
 	schema.Member
+	reports bool // only of services with reports
 }
 
 // problemDetails are the members that problems may have besides those of every problem.
 var problemDetails = []problemDetail{
-	{[]string{"permission_denied"}, schema.Member{Name: "required", Type: schema.Text(), Doc: "The permission that is missing.", Example: "tickets.create"}},
-	{[]string{"quota_exceeded", "daily_quota_exceeded"}, schema.Member{Name: "quota", Type: schema.Enum("storage", "messages", "webhooks"), Doc: "The quota that is used up.", Example: "storage"}},
-	{[]string{"quota_exceeded", "daily_quota_exceeded"}, schema.Member{Name: "limit", Type: schema.Integer(), Doc: "Its limit: bytes, messages a day, or webhooks.", Example: 1000000000}},
-	{[]string{"quota_exceeded", "daily_quota_exceeded"}, schema.Member{Name: "used", Type: schema.Integer(), Doc: "What is used of it.", Example: 998000000}},
-	{[]string{"rate_limited"}, schema.Member{Name: "policy", Type: schema.Enum("key", "address"), Doc: "The limit that was reached.", Example: "key"}},
-	{[]string{"already_exists"}, schema.Member{Name: "member", Type: schema.Text(), Doc: "The member that must be unique.", Example: "external_id"}},
-	{[]string{"already_exists"}, schema.Member{Name: "ticket_id", Type: schema.ID(), Doc: "The ticket that exists."}},
-	{[]string{"already_exists"}, schema.Member{Name: "ticket_number", Type: schema.Integer(), Doc: "Its number."}},
-	{[]string{"crossed_reply"}, schema.Member{Name: "message", Type: schema.Nested(newerReply), Doc: "The newer reply.", Example: map[string]any{
+	{codes: []string{"permission_denied"}, Member: schema.Member{Name: "required", Type: schema.Text(), Doc: "The permission that is missing.", Example: "tickets.create"}},
+	{codes: []string{"quota_exceeded", "daily_quota_exceeded"}, Member: schema.Member{Name: "quota", Type: schema.Enum("storage", "messages", "webhooks"), Doc: "The quota that is used up.", Example: "storage"}},
+	{codes: []string{"quota_exceeded", "daily_quota_exceeded"}, Member: schema.Member{Name: "limit", Type: schema.Integer(), Doc: "Its limit: bytes, messages a day, or webhooks.", Example: 1000000000}},
+	{codes: []string{"quota_exceeded", "daily_quota_exceeded"}, Member: schema.Member{Name: "used", Type: schema.Integer(), Doc: "What is used of it.", Example: 998000000}},
+	{codes: []string{"rate_limited"}, Member: schema.Member{Name: "policy", Type: schema.Enum("key", "address", "telemetry"), Doc: "The limit that was reached.", Example: "key"}},
+	{codes: []string{"rate_limited"}, Member: schema.Member{Name: "taken", Type: schema.Integer(), Doc: "Of the limit telemetry: how many reports, from the first on, were taken."}, reports: true},
+	{codes: []string{"rate_limited"}, Member: schema.Member{Name: "result", Type: schema.JSON(), Doc: "The telemetry_result of these reports."}, reports: true},
+	{codes: []string{"already_exists"}, Member: schema.Member{Name: "member", Type: schema.Text(), Doc: "The member that must be unique.", Example: "external_id"}},
+	{codes: []string{"already_exists"}, Member: schema.Member{Name: "ticket_id", Type: schema.ID(), Doc: "The ticket that exists."}},
+	{codes: []string{"already_exists"}, Member: schema.Member{Name: "ticket_number", Type: schema.Integer(), Doc: "Its number."}},
+	{codes: []string{"crossed_reply"}, Member: schema.Member{Name: "message", Type: schema.Nested(newerReply), Doc: "The newer reply.", Example: map[string]any{
 		"id": exampleID("message"), "author": map[string]any{"type": "agent", "id": exampleID("author"), "name": "Robin Demo"}, "created_at": "2026-03-14T09:26:53.250Z",
 	}}},
-	{[]string{"invalid_transition"}, schema.Member{Name: "merged_into_id", Type: schema.ID(), Doc: "The ticket that the ticket is merged into."}},
-	{[]string{"invalid_transition"}, schema.Member{Name: "from", Type: schema.Text(), Doc: "The current state."}},
-	{[]string{"invalid_transition"}, schema.Member{Name: "to", Type: schema.Text(), Doc: "The requested state."}},
-	{[]string{"invalid_transition"}, schema.Member{Name: "allowed", Type: schema.Array(schema.Text(), 100), Doc: "The states that can follow the current one."}},
-	{[]string{"vehicle_unavailable"}, schema.Member{Name: "state", Type: schema.Text(), Doc: "The vehicle's state.", Example: "on_trip"}},
-	{[]string{"customer_has_open_ride", "vehicle_in_use"}, schema.Member{Name: "ride_id", Type: schema.ID(), Doc: "The open ride.", Example: "ride_01KKNTQ6YAEDQRB018TR4SJM6R"}},
-	{[]string{"pricing_changed"}, schema.Member{Name: "pricing_plan_id", Type: schema.ID(), Doc: "The plan that would apply.", Example: "plan_01KKNTQ6YAEDQRB018TR4SJM6R"}},
-	{[]string{"pricing_changed"}, schema.Member{Name: "pricing_plan_version", Type: schema.Integer(), Doc: "Its version.", Example: 2}},
-	{[]string{"ride_start_not_allowed", "ride_end_not_allowed"}, schema.Member{Name: "zone_id", Type: schema.ID(), Nullable: true, Doc: "The zone that forbids it; null: no zone allows it.", Example: "zone_01KKNTQ6YAEDQRB018TR4SJM6R"}},
-	{[]string{"out_of_zone_fee_required"}, schema.Member{Name: "out_of_zone_amount", Type: schema.Integer(), Doc: "The fee, in the minor unit of the currency.", Example: 500}},
-	{[]string{"out_of_zone_fee_required"}, schema.Member{Name: "currency", Type: schema.Text(), Doc: "ISO 4217.", Example: "EUR"}},
-	{[]string{"clock_backwards"}, schema.Member{Name: "now", Type: schema.Timestamp(), Doc: "The sandbox's time.", Example: "2026-03-14T09:26:53.250Z"}},
-	{[]string{"validation_failed", "invalid_parameter", "invalid_idempotency_key"}, schema.Member{Name: "errors", Type: schema.Array(schema.Nested(fieldErrorRecord), schema.MaxFieldErrors), Doc: "Each invalid member, parameter or header.", Example: []any{
+	{codes: []string{"invalid_transition"}, Member: schema.Member{Name: "merged_into_id", Type: schema.ID(), Doc: "The ticket that the ticket is merged into."}},
+	{codes: []string{"invalid_transition"}, Member: schema.Member{Name: "from", Type: schema.Text(), Doc: "The current state."}},
+	{codes: []string{"invalid_transition"}, Member: schema.Member{Name: "to", Type: schema.Text(), Doc: "The requested state."}},
+	{codes: []string{"invalid_transition"}, Member: schema.Member{Name: "allowed", Type: schema.Array(schema.Text(), 100), Doc: "The states that can follow the current one."}},
+	{codes: []string{"vehicle_unavailable"}, Member: schema.Member{Name: "state", Type: schema.Text(), Doc: "The vehicle's state.", Example: "on_trip"}},
+	{codes: []string{"customer_has_open_ride", "vehicle_in_use"}, Member: schema.Member{Name: "ride_id", Type: schema.ID(), Doc: "The open ride.", Example: "ride_01KKNTQ6YAEDQRB018TR4SJM6R"}},
+	{codes: []string{"pricing_changed"}, Member: schema.Member{Name: "pricing_plan_id", Type: schema.ID(), Doc: "The plan that would apply.", Example: "plan_01KKNTQ6YAEDQRB018TR4SJM6R"}},
+	{codes: []string{"pricing_changed"}, Member: schema.Member{Name: "pricing_plan_version", Type: schema.Integer(), Doc: "Its version.", Example: 2}},
+	{codes: []string{"ride_start_not_allowed", "ride_end_not_allowed"}, Member: schema.Member{Name: "zone_id", Type: schema.ID(), Nullable: true, Doc: "The zone that forbids it; null: no zone allows it.", Example: "zone_01KKNTQ6YAEDQRB018TR4SJM6R"}},
+	{codes: []string{"out_of_zone_fee_required"}, Member: schema.Member{Name: "out_of_zone_amount", Type: schema.Integer(), Doc: "The fee, in the minor unit of the currency.", Example: 500}},
+	{codes: []string{"out_of_zone_fee_required"}, Member: schema.Member{Name: "currency", Type: schema.Text(), Doc: "ISO 4217.", Example: "EUR"}},
+	{codes: []string{"clock_backwards"}, Member: schema.Member{Name: "now", Type: schema.Timestamp(), Doc: "The sandbox's time.", Example: "2026-03-14T09:26:53.250Z"}},
+	{codes: []string{"validation_failed", "invalid_parameter", "invalid_idempotency_key"}, Member: schema.Member{Name: "errors", Type: schema.Array(schema.Nested(fieldErrorRecord), schema.MaxFieldErrors), Doc: "Each invalid member, parameter or header.", Example: []any{
 		map[string]any{"code": "required", "detail": "subject is required.", "pointer": "#/subject"},
 	}}},
 }
@@ -89,7 +92,7 @@ var fieldErrorRecord = &schema.Record{Name: "field_error", Doc: "An invalid memb
 }}
 
 // problemRecord describes problems with the given codes.
-func problemRecord(codes []string) *schema.Record {
+func problemRecord(codes []string, reports bool) *schema.Record {
 	r := &schema.Record{Name: "problem", Doc: "A problem (RFC 9457).", Members: []schema.Member{
 		{Name: "type", Type: schema.Formatted("uri", 500), Doc: "A page that explains the code."},
 		{Name: "title", Type: schema.Text(), Doc: "The code in words."},
@@ -100,7 +103,7 @@ func problemRecord(codes []string) *schema.Record {
 		{Name: "request_id", Type: schema.Text(), Doc: "X-Request-Id of the answer, or of the first answer if it is replayed."},
 	}}
 	for _, d := range problemDetails {
-		if slices.ContainsFunc(d.codes, func(c string) bool { return slices.Contains(codes, c) }) {
+		if (reports || !d.reports) && slices.ContainsFunc(d.codes, func(c string) bool { return slices.Contains(codes, c) }) {
 			m := d.Member
 			m.Sometimes = true
 			m.Doc += " With " + strings.Join(d.codes, ", ") + "."
@@ -134,7 +137,7 @@ func (rt *Route) problemResponses() object {
 // responses of all operations.
 func (b *documentBuilder) problems() (object, error) {
 	codes := b.api.allCodes()
-	s, err := b.components.Ref(problemRecord(codes), "")
+	s, err := b.components.Ref(problemRecord(codes, slices.ContainsFunc(b.api.routes, func(rt Route) bool { return rt.Reports })), "")
 	if err != nil {
 		return nil, err
 	}

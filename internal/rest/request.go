@@ -34,12 +34,14 @@ type Request struct {
 	api    *API
 	route  *Route
 	http   *http.Request
+	header http.Header // of the answer
 	path   [maxPathParams]string
 	query  query
 	body   schema.Node
 	format format
 
 	importing importing
+	ndjson    bool // of a route with Reports
 
 	scope            apikey.Scope
 	named            namedSubaccounts
@@ -332,6 +334,9 @@ func (r *Request) Expands() bool { return len(r.query.expand) > 0 }
 
 // Exporting reports whether the client requests the whole list, to be answered with [Export].
 func (r *Request) Exporting() bool { return r.format != formatJSON }
+
+// ExportingGeoJSON reports whether the client requests GeoJSON, of records with a field "geometry".
+func (r *Request) ExportingGeoJSON() bool { return r.format == formatGeoJSON }
 
 // Cursor decodes the position of the previous page, its next argument of [List], into position;
 // false for the first page. A position of another type is 400 invalid_cursor.

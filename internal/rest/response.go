@@ -224,7 +224,7 @@ func (a *API) answer(w http.ResponseWriter, r *Request, got *Response) {
 	}
 	body := got.body
 	imported := r.importing.kind != "" && got.status == http.StatusOK
-	if !safe && !imported && len(body) > 0 && r.route.Output != nil && r.route.Needs.Resource != "" && got.status < 300 && !r.Can(r.route.Needs.Resource, apikey.Read) {
+	if !safe && !imported && !r.route.Reports && len(body) > 0 && r.route.Output != nil && r.route.Needs.Resource != "" && got.status < 300 && !r.Can(r.route.Needs.Resource, apikey.Read) {
 		body = only(body)
 	}
 	if len(body) > 0 {

@@ -52,6 +52,8 @@ import (
 type RateLimiter interface {
 	// Acquire counts one action of key and returns true, or returns false if the limit is reached.
 	Acquire(ctx context.Context, key string, limit int64) (ratelimit.State, bool, error)
+	// AcquireUpTo counts up to n actions of key, as many as limit leaves, and returns their number.
+	AcquireUpTo(ctx context.Context, key string, limit, n int64) (ratelimit.State, int64, error)
 	// Peek returns the state without counting.
 	Peek(ctx context.Context, key string, limit int64) (ratelimit.State, error)
 }
@@ -205,7 +207,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 
 // begin returns a request, and the bucket of its address.
 func (a *API) begin(w http.ResponseWriter, hr *http.Request) (r *Request, bucket string) {
-	r = &Request{api: a, http: hr, ID: requestID(hr), UserAgent: hr.UserAgent(), start: time.Now(), surface: audit.REST}
+	r = &Request{api: a, http: hr, header: w.Header(), ID: requestID(hr), UserAgent: hr.UserAgent(), start: time.Now(), surface: audit.REST}
 	if audit.SourceOf(hr.Context()).Surface == audit.MCP {
 		r.surface = audit.MCP
 	}
@@ -512,7 +514,7 @@ func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 		r.Body = text
 	}
 	kind, _, err := mime.ParseMediaType(hr.Header.Get("Content-Type"))
-	if err != nil || kind != "application/json" && r.importing.kind == "" {
+	if err != nil || kind != "application/json" && r.importing.kind == "" && !(rt.Reports && kind == NDJSON) {
 		return rt.unsupported("The body must be " + schema.OrList(rt.bodyTypes()) + ".")
 	}
 	if enc := hr.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
@@ -533,6 +535,10 @@ func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 		if f := r.cut(); f != nil {
 			return f
 		}
+		return nil
+	}
+	if rt.Reports {
+		r.ndjson = kind == NDJSON
 		return nil
 	}
 	if r.body, err = schema.Parse(r.Body); errors.Is(err, schema.ErrTooMany) {

@@ -50,6 +50,10 @@ type Route struct {
 	Input   *schema.Record // body; nil: none
 	MaxBody int64          // bytes; 0: 1 MiB
 	Import  *Import        // import of many records, by a POST that creates one; nil: none
+	// Reports marks a POST of many reports, as the one list of a JSON object (Input) or as NDJSON.
+	// The handler reads them by [Request.Reports]; a report that is not valid fails no other. The
+	// answer does not need the read permission.
+	Reports bool
 	Output  *schema.Record // answer; nil: none
 	Rows    *schema.Record // record of an export, if not Output: the rows within it
 	List    bool           // the answer is a list of Output

@@ -120,12 +120,14 @@ func (rt *Route) check() error {
 		return errors.New("only exports have Rows")
 	case rt.Export && rt.Output == nil:
 		return errors.New("an export needs an Output")
-	case rt.GeoJSON && (!rt.Export || !rt.List):
-		return errors.New("GeoJSON is a form of a list's export")
+	case rt.GeoJSON && !rt.Export:
+		return errors.New("GeoJSON is a form of an export")
 	case rt.Import != nil && (rt.Method != "POST" || rt.Input == nil || rt.Import.Handle == nil || len(rt.Import.Types) == 0):
 		return errors.New("an import is of the Input of a POST, and needs types and a Handle")
 	case rt.Import != nil && slices.ContainsFunc(rt.Import.Types, func(t string) bool { return importDoc[t] == "" }):
 		return errors.New("an import is NDJSON, CSV or GeoJSON")
+	case rt.Reports && (rt.Method != "POST" || rt.Input == nil || len(rt.Input.Members) != 1 || rt.Import != nil):
+		return errors.New("reports are the list of the Input of a POST")
 	case rt.Import != nil && rt.Claim:
 		return errors.New("an import is one transaction, so there is nothing to claim")
 	case rt.Input != nil && rt.Method != "POST" && rt.Method != "PUT":

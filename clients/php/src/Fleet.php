@@ -17,6 +17,7 @@ final class Fleet
 {
     public readonly Fleet\Rides $rides;
     public readonly Fleet\Vehicles $vehicles;
+    public readonly Fleet\Telemetry $telemetry;
     public readonly Fleet\Customers $customers;
     public readonly Fleet\Pricing $pricing;
     public readonly Fleet\Zones $zones;
@@ -62,6 +63,7 @@ final class Fleet
         );
         $this->rides = new Fleet\Rides($this->connection);
         $this->vehicles = new Fleet\Vehicles($this->connection);
+        $this->telemetry = new Fleet\Telemetry($this->connection);
         $this->customers = new Fleet\Customers($this->connection);
         $this->pricing = new Fleet\Pricing($this->connection);
         $this->zones = new Fleet\Zones($this->connection);

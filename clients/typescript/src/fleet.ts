@@ -116,8 +116,24 @@ export type SubaccountAlertType = (typeof SubaccountAlertType)[number];
 export const SubaccountStatus = ["active", "archived"] as const;
 export type SubaccountStatus = (typeof SubaccountStatus)[number];
 
+export const TelemetryResultResultCode = [
+  "duplicate",
+  "out_of_order",
+  "not_found",
+  "outside_scope",
+  "in_future",
+  "invalid_value",
+] as const;
+export type TelemetryResultResultCode = (typeof TelemetryResultResultCode)[number];
+
+export const TelemetryResultResultStatus = ["ignored", "rejected"] as const;
+export type TelemetryResultResultStatus = (typeof TelemetryResultResultStatus)[number];
+
 export const VehicleCreateState = ["removed", "available"] as const;
 export type VehicleCreateState = (typeof VehicleCreateState)[number];
+
+export const VehicleEventActorType = ["system", "key", "user"] as const;
+export type VehicleEventActorType = (typeof VehicleEventActorType)[number];
 
 export const VehicleFormFactor = [
   "bicycle",
@@ -706,8 +722,9 @@ export interface Ride {
   /** Required for a rider's trip. */
   customer_id: string | null;
   /**
-   * Given with completion; else by the odometer, if it was reported since the start; else the
-   * straight line from start to end.
+   * Given with completion; else by the odometer, if it was reported since the start; else along the
+   * positions that the vehicle reported; else the straight line from start to end. Reports that
+   * come later correct the latter two, and the price, until the ride is paid for.
    */
   distance_meters: number | null;
   /** From start to end, or to now, pauses included. */
@@ -717,7 +734,7 @@ export interface Ride {
   /** Defaults to rider. operator skips the check of zones and the fee. */
   end_reason: OrUnknown<RideEndReason> | null;
   end_zone_id: string | null;
-  /** When it was completed or cancelled. */
+  /** When it was completed or cancelled. Given with completion by an app that was offline; likewise. */
   ended_at: string | null;
   /** Your own id, unique in the subaccount among records of this type. */
   external_id: string | null;
@@ -746,6 +763,10 @@ export interface Ride {
   start_location: Position | null;
   /** The zone whose rule applied. */
   start_zone_id: string | null;
+  /**
+   * Given for an active ride of an app that was offline: in the last offline_ride_hours, and not
+   * before the end of another ride of the vehicle or customer.
+   */
   started_at: string | null;
   /**
    * A ride is created active or reserved; a PUT changes the status. The current status is accepted
@@ -777,6 +798,11 @@ export interface RideCreate {
   pricing_plan_version?: number | null | undefined;
   /** Defaults to the vehicle's location. */
   start_location?: PositionInput | null | undefined;
+  /**
+   * Given for an active ride of an app that was offline: in the last offline_ride_hours, and not
+   * before the end of another ride of the vehicle or customer.
+   */
+  started_at?: Date | string | null | undefined;
   /**
    * A ride is created active or reserved; a PUT changes the status. The current status is accepted
    * without a change, so that a request can be repeated after a lost answer.
@@ -823,14 +849,17 @@ export interface RideUpdate {
   /** Defaults to rider. */
   cancel_reason?: RideUpdateEndReason | null | undefined;
   /**
-   * Given with completion; else by the odometer, if it was reported since the start; else the
-   * straight line from start to end.
+   * Given with completion; else by the odometer, if it was reported since the start; else along the
+   * positions that the vehicle reported; else the straight line from start to end. Reports that
+   * come later correct the latter two, and the price, until the ride is paid for.
    */
   distance_meters?: number | null | undefined;
   /** Likewise. */
   end_location?: PositionInput | null | undefined;
   /** Defaults to rider. operator skips the check of zones and the fee. */
   end_reason?: RideUpdateEndReason | null | undefined;
+  /** When it was completed or cancelled. Given with completion by an app that was offline; likewise. */
+  ended_at?: Date | string | null | undefined;
   /** Your own id, unique in the subaccount among records of this type. */
   external_id?: string | null | undefined;
   /** Your own. A PUT merges it key by key; null removes a key. */
@@ -958,11 +987,15 @@ export interface Settings {
   missing_after_hours: number;
   name: string;
   object: "settings";
+  /** For how long after its start or end a ride of an app that was offline can be created or ended. */
+  offline_ride_hours: number;
   plan: OrUnknown<SettingsPlan>;
   /** Requests per minute that the plan grants to each API key. */
   rate_limit_per_minute: number;
   /** IANA. */
   timezone: string;
+  /** Days after which positions of vehicles are deleted. */
+  track_retention_days: number;
   updated_at: string;
 }
 
@@ -985,8 +1018,12 @@ export interface SettingsUpdate {
   /** Hours without contact after which a vehicle is missing. */
   missing_after_hours?: number | undefined;
   name?: string | undefined;
+  /** For how long after its start or end a ride of an app that was offline can be created or ended. */
+  offline_ride_hours?: number | undefined;
   /** IANA. */
   timezone?: string | undefined;
+  /** Days after which positions of vehicles are deleted. */
+  track_retention_days?: number | undefined;
 }
 
 /** One operating area, and one system of the public feed. */
@@ -1078,6 +1115,100 @@ export interface SubaccountUpdate {
   /** IANA. */
   timezone?: string | undefined;
   vehicle_types?: readonly VehicleTypeInput[] | null | undefined;
+}
+
+/** Reports of vehicles. */
+export interface Telemetry {
+  reports: readonly TelemetryReportInput[];
+}
+
+export interface TelemetryReportInput {
+  battery_percent?: number | undefined;
+  fuel_percent?: number | undefined;
+  /** Clockwise from north. */
+  heading_degrees?: number | undefined;
+  location?: TelemetryReportLocationInput | undefined;
+  locked?: boolean | undefined;
+  odometer_meters?: number | undefined;
+  /** By the tracker's clock. */
+  reported_at: Date | string;
+  speed_kph?: number | undefined;
+  /** One of the three. */
+  vehicle: TelemetryReportVehicleInput;
+}
+
+export interface TelemetryReportLocationInput {
+  accuracy_meters?: number | undefined;
+  altitude_meters?: number | undefined;
+  lat: number;
+  lng: number;
+}
+
+export interface TelemetryReportVehicleInput {
+  /** Case-insensitive. */
+  code?: string | undefined;
+  device_id?: string | undefined;
+  id?: string | undefined;
+}
+
+/** The outcome of each report. */
+export interface TelemetryResult {
+  /** Reports that were stored, and applied to their vehicles. */
+  accepted: number;
+  /** Vehicles with a tracker whose clock is wrong. Their reports were stored at the corrected time. */
+  clocks: TelemetryResultClock[];
+  /**
+   * Reports that changed no state: duplicates, and those older than the vehicle's last one, which
+   * are part of the track.
+   */
+  ignored: number;
+  object: "telemetry_result";
+  /** Reports that were not stored. */
+  rejected: number;
+  /** Of the reports that were not accepted, in order. */
+  results: TelemetryResultResult[];
+}
+
+export interface TelemetryResultClock {
+  /** How far the clock is ahead; negative: behind. */
+  ahead_seconds: number;
+  /** Reports of this request. */
+  corrected: number;
+  vehicle_id: string;
+}
+
+export interface TelemetryResultResult {
+  code: OrUnknown<TelemetryResultResultCode>;
+  /** Of the report, from 0. */
+  index: number;
+  /** JSON pointer of the value, within the report. */
+  pointer: string | null;
+  status: OrUnknown<TelemetryResultResultStatus>;
+}
+
+/** The positions of a vehicle. */
+export interface Track {
+  /** from of the next request, if there are more points. */
+  next_from: string | null;
+  object: "track";
+  /** In the order of time, at most 10,000, apart from those of the same millisecond. */
+  points: TrackPoint[];
+}
+
+/** A position of a vehicle. */
+export interface TrackPoint {
+  at: string;
+  lat: number;
+  lng: number;
+  speed_kph: number | null;
+}
+
+/** The address to which the tracker of a vehicle reports. */
+export interface Tracker {
+  object: "tracker";
+  /** With a secret, which is shown only now. */
+  url: string;
+  vehicle_id: string;
 }
 
 /** A vehicle. */
@@ -1173,6 +1304,27 @@ export interface VehicleCreate {
   /** One of the subaccount's. */
   vehicle_type_id: string;
   vin?: string | null | undefined;
+}
+
+/** A change of a vehicle's state. */
+export interface VehicleEvent {
+  /** Who caused it. */
+  actor: VehicleEventActor;
+  at: string;
+  battery_percent: number | null;
+  /** As MDS lists them. */
+  event_types: OrUnknown<VehicleLastEvent>[];
+  id: string;
+  last_event: OrUnknown<VehicleLastEvent>;
+  location: Position | null;
+  object: "vehicle_event";
+  ride_id: string | null;
+  state: OrUnknown<VehicleState>;
+}
+
+export interface VehicleEventActor {
+  id: string | null;
+  type: OrUnknown<VehicleEventActorType>;
 }
 
 /** The common properties of vehicles. */
@@ -1509,6 +1661,24 @@ export interface FleetGetVehicleParams {
   expand?: readonly ("vehicle_type" | "current_ride" | "pricing_plan")[] | undefined;
 }
 
+/** The query of `telemetry.listVehicleEvents`. */
+export interface FleetListVehicleEventsParams {
+  /** How many records a page has. */
+  limit?: number | undefined;
+  /** The next_cursor of the page before. */
+  cursor?: string | undefined;
+}
+
+/** The query of `telemetry.getVehicleTrack`. */
+export interface FleetGetVehicleTrackParams {
+  /** Included; a day before to unless given. */
+  from?: Date | string | undefined;
+  /** Excluded; now unless given. At most 31 days after from. */
+  to?: Date | string | undefined;
+  /** Omit points that are within this distance of the line through the others. */
+  simplify_meters?: number | undefined;
+}
+
 /** The query of `customers.list`. */
 export interface FleetListCustomersParams {
   /** Only records with one of these. */
@@ -1764,6 +1934,11 @@ const operations = {
   },
   updateVehicle: { method: "PUT", path: "/vehicles/{id}" },
   deleteVehicle: { method: "DELETE", path: "/vehicles/{id}" },
+  createTelemetry: { method: "POST", path: "/telemetry" },
+  listVehicleEvents: { method: "GET", path: "/vehicles/{id}/events" },
+  getVehicleTrack: { method: "GET", path: "/vehicles/{id}/track" },
+  createVehicleTracker: { method: "POST", path: "/vehicles/{id}/tracker" },
+  deleteVehicleTracker: { method: "DELETE", path: "/vehicles/{id}/tracker" },
   listCustomers: {
     method: "GET",
     path: "/customers",
@@ -1980,6 +2155,118 @@ export class FleetVehicles {
     options?: ModifyOptions,
   ): Promise<Vehicle> {
     return this.#core.modify(operations.getVehicle, operations.updateVehicle, [id], change, options);
+  }
+}
+
+/** Reports of many vehicles at once, tracks, and histories of states. */
+export class FleetTelemetry {
+  readonly #core: Core;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /**
+   * Report positions and states of vehicles.
+   *
+   * Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any order. Each
+   * report has an outcome of its own: an invalid one fails no other, and a request can be repeated
+   * safely. Reports are applied in the order of their times.
+   *
+   * A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit, -Remaining
+   * and -Reset describe that window. A request beyond it is refused with 429 after the first
+   * reports have been taken: the field taken is their number, result their outcome.
+   */
+  create(body: Telemetry, options?: CallOptions): Promise<TelemetryResult> {
+    return this.#core.json(operations.createTelemetry, [], undefined, body, options);
+  }
+
+  /**
+   * List the changes of a vehicle's state.
+   *
+   * Newest first.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
+  listVehicleEvents(
+    id: string,
+    params?: FleetListVehicleEventsParams,
+    options?: CallOptions,
+  ): PagePromise<VehicleEvent> {
+    return this.#core.list(operations.listVehicleEvents, [id], params, options);
+  }
+
+  /** Returns all records one by one, as of one moment. The export is not held in memory. */
+  exportVehicleEvents(
+    id: string,
+    params?: Omit<FleetListVehicleEventsParams, "cursor" | "limit">,
+    options?: CallOptions,
+  ): AsyncIterable<VehicleEvent> {
+    return this.#core.export(operations.listVehicleEvents, [id], params, options);
+  }
+
+  /** Returns the same as CSV, in parts of any length. */
+  exportVehicleEventsCsv(
+    id: string,
+    params?: Omit<FleetListVehicleEventsParams, "cursor" | "limit">,
+    options?: CallOptions,
+  ): AsyncIterable<string> {
+    return this.#core.exportCsv(operations.listVehicleEvents, [id], params, options);
+  }
+
+  /**
+   * Read where a vehicle was.
+   *
+   * The positions that the vehicle's tracker reported. They are deleted after track_retention_days.
+   * An export has all points of the time; as GeoJSON it is one LineString.
+   *
+   * With Accept: application/geo+json or application/x-ndjson or text/csv the answer is the whole
+   * list, as a stream.
+   */
+  getVehicleTrack(
+    id: string,
+    params: FleetGetVehicleTrackParams | undefined,
+    options: ConditionalOptions,
+  ): Promise<Track | null>;
+  getVehicleTrack(id: string, params?: FleetGetVehicleTrackParams, options?: CallOptions): Promise<Track>;
+  getVehicleTrack(id: string, params?: FleetGetVehicleTrackParams, options?: CallOptions): Promise<Track | null> {
+    return this.#core.json(operations.getVehicleTrack, [id], params, undefined, options);
+  }
+
+  /** Returns all records one by one, as of one moment. The export is not held in memory. */
+  exportGetVehicleTrack(
+    id: string,
+    params?: FleetGetVehicleTrackParams,
+    options?: CallOptions,
+  ): AsyncIterable<TrackPoint> {
+    return this.#core.export(operations.getVehicleTrack, [id], params, options);
+  }
+
+  /** Returns the same as CSV, in parts of any length. */
+  exportGetVehicleTrackCsv(
+    id: string,
+    params?: FleetGetVehicleTrackParams,
+    options?: CallOptions,
+  ): AsyncIterable<string> {
+    return this.#core.exportCsv(operations.getVehicleTrack, [id], params, options);
+  }
+
+  /**
+   * Create an address for a vehicle's tracker.
+   *
+   * For trackers and apps that speak the OsmAnd protocol, such as Traccar Client. The address has a
+   * secret of its own, good for reports of this vehicle only. The former address of the vehicle
+   * becomes invalid. Also needs the permission vehicles.read.
+   *
+   * A key without the permission vehicles.read gets only id and object of the record.
+   */
+  createVehicleTracker(id: string, options?: CallOptions): Promise<Tracker> {
+    return this.#core.json(operations.createVehicleTracker, [id], undefined, undefined, options);
+  }
+
+  /** Invalidate the address for a vehicle's tracker. */
+  deleteVehicleTracker(id: string, options?: CallOptions): Promise<void> {
+    return this.#core.json(operations.deleteVehicleTracker, [id], undefined, undefined, options);
   }
 }
 
@@ -2502,6 +2789,7 @@ export class FleetApiKey {
 export class Fleet {
   readonly rides: FleetRides;
   readonly vehicles: FleetVehicles;
+  readonly telemetry: FleetTelemetry;
   readonly customers: FleetCustomers;
   readonly pricing: FleetPricing;
   readonly zones: FleetZones;
@@ -2514,6 +2802,7 @@ export class Fleet {
     const core = new Core(options, (key) => (key.startsWith("sk_test_") ? "/sandbox/v1" : "/v1"));
     this.rides = new FleetRides(core);
     this.vehicles = new FleetVehicles(core);
+    this.telemetry = new FleetTelemetry(core);
     this.customers = new FleetCustomers(core);
     this.pricing = new FleetPricing(core);
     this.zones = new FleetZones(core);

@@ -12,6 +12,7 @@ import (
 var audited = map[string]audit.Action{
 	"createZone": "zone.created", "updateZone": "zone.updated", "deleteZone": "zone.deleted",
 	"updatePricingPlan": "pricing.updated", "updateSettings": "settings.updated", "updateSubaccount": "subaccount.updated",
+	"createVehicleTracker": "tracker.created", "deleteVehicleTracker": "tracker.deleted",
 	"deleteVehicle": "vehicle.deleted", "resetSandbox": "sandbox.reset", "updateSandboxClock": "sandbox.clock_advanced",
 	"updateCustomer": "customer.blocked", "updateRide": "ride.ended_by_operator",
 }
@@ -21,6 +22,8 @@ var notAudited = map[string]string{
 	"createRide":    "the ride's own history",
 	"createVehicle": "the vehicle's own history; imports are recorded",
 	"updateVehicle": "the vehicle's own history",
+
+	"createTelemetry": "the vehicle's own history",
 }
 
 // TestEveryRouteIsAudited calls every writing route and checks its audit entry.

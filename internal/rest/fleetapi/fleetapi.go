@@ -24,6 +24,7 @@ import (
 var Tags = map[string]string{
 	"Rides":     "Trips and reservations: start, pause, complete and cancel them, and adjust their prices.",
 	"Vehicles":  "Vehicles with their states, positions and telemetry.",
+	"Telemetry": "Reports of many vehicles at once, tracks, and histories of states.",
 	"Customers": "Riders. They sign up in the operator's app.",
 	"Pricing":   "Pricing plans. They are created and retired in the dashboard.",
 	"Zones":     "Areas in which rules hold.",
@@ -52,6 +53,8 @@ type API struct {
 	DB    *db.DB // of the fleet
 	Keys  *apikey.Service
 	Logs  []*audit.Log // of the fleet and of Keys
+	// TrackerURL is the address to which trackers report, before the secret of one.
+	TrackerURL string
 	// Account returns the name and plan of an organization, and the plan's requests per minute.
 	Account func(ctx context.Context, organizationID string) (Account, error)
 
@@ -68,7 +71,7 @@ type Account struct {
 // Routes returns all routes; the routes of the sandbox clock and reset only for the sandbox.
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
-		a.rideRoutes(), a.vehicleRoutes(), a.customerRoutes(), a.pricingRoutes(), a.zoneRoutes(),
+		a.rideRoutes(), a.vehicleRoutes(), a.telemetryRoutes(), a.trackRoutes(), a.trackerRoutes(), a.customerRoutes(), a.pricingRoutes(), a.zoneRoutes(),
 		a.analyticsRoutes(), a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(),
 	)
 	if !a.Fleet.Live() {

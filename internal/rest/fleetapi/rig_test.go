@@ -96,7 +96,7 @@ func (r *rig) open(name apikey.Environment, base string) *environment {
 	log := audittest.Fleet(e.db, name == apikey.Live)
 	e.audit = log
 	e.fleet = fleet.Open(fleet.Config{DB: e.db, Live: name == apikey.Live, Audit: log})
-	routes := &fleetapi.API{Fleet: e.fleet, DB: e.db, Keys: r.keys, Logs: []*audit.Log{audittest.Open(r.desk), log}, Account: func(_ context.Context, id string) (fleetapi.Account, error) {
+	routes := &fleetapi.API{Fleet: e.fleet, DB: e.db, Keys: r.keys, Logs: []*audit.Log{audittest.Open(r.desk), log}, TrackerURL: "https://kickstand.example/osmand/", Account: func(_ context.Context, id string) (fleetapi.Account, error) {
 		if id == ours {
 			return fleetapi.Account{Name: "Acme Mobility", Plan: apikey.Professional, RateLimit: 300}, nil
 		}

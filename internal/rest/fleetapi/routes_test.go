@@ -60,10 +60,13 @@ var kinds = []struct {
 
 // samples create a record and return its path, by the path of its list.
 var samples = map[string]func(p *tenant) string{
-	"/rides/{id}":     func(p *tenant) string { return "/rides/" + p.ride().text("id") },
-	"/vehicles/{id}":  func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") },
-	"/customers/{id}": func(p *tenant) string { return "/customers/" + p.customer() },
-	"/zones/{id}":     func(p *tenant) string { return "/zones/" + p.zone("parking", 13.4, 52.5).text("id") },
+	"/rides/{id}":            func(p *tenant) string { return "/rides/" + p.ride().text("id") },
+	"/vehicles/{id}":         func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") },
+	"/vehicles/{id}/track":   func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/track" },
+	"/vehicles/{id}/tracker": func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/tracker" },
+	"/vehicles/{id}/events":  func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/events" },
+	"/customers/{id}":        func(p *tenant) string { return "/customers/" + p.customer() },
+	"/zones/{id}":            func(p *tenant) string { return "/zones/" + p.zone("parking", 13.4, 52.5).text("id") },
 	"/pricing/{id}": func(p *tenant) string {
 		var plan fleet.Plan
 		p.write(func(ctx context.Context, tx *db.Tx) (err error) {
@@ -95,7 +98,10 @@ var bodies = map[string]func(p *tenant) any{
 	"createVehicle": func(p *tenant) any {
 		return fields{"subaccount_id": p.sub.ID, "code": fmt.Sprint("R-", time.Now().UnixNano()), "vehicle_type_id": p.scooter}
 	},
-	"updateVehicle":      func(p *tenant) any { return fields{"battery_percent": 50} },
+	"updateVehicle": func(p *tenant) any { return fields{"battery_percent": 50} },
+	"createTelemetry": func(p *tenant) any {
+		return fields{"reports": []fields{{"vehicle": fields{"id": p.vehicle().text("id")}, "reported_at": time.Now().UTC().Format(time.RFC3339)}}}
+	},
 	"updateCustomer":     func(p *tenant) any { return fields{"name": "Grace Example"} },
 	"updatePricingPlan":  func(p *tenant) any { return fields{"unlock_amount": 150} },
 	"updateZone":         func(p *tenant) any { return fields{"name": "Kreuzberg"} },
@@ -143,6 +149,8 @@ func sep(path string) string {
 
 func success(rt *rest.Route) int {
 	switch {
+	case rt.Status != 0:
+		return rt.Status
 	case rt.Method != "POST" && rt.Output != nil:
 		return 200
 	case rt.Output == nil:
@@ -336,6 +344,10 @@ func TestMethods(t *testing.T) {
 /rides/x GET PUT
 /vehicles GET POST
 /vehicles/x GET PUT DELETE
+/vehicles/x/track GET
+/vehicles/x/events GET
+/vehicles/x/tracker POST DELETE
+/telemetry POST
 /customers GET
 /customers/x GET PUT
 /pricing GET

@@ -25,6 +25,8 @@ var settingsRecord = &schema.Record{Name: "settings", Doc: "The settings of the 
 	{Name: "cancel_grace_meters", Type: schema.Int(0, 1_000_000), Access: schema.Writable, Doc: "Maximum distance of a ride that can be cancelled."},
 	{Name: "contact_lost_minutes", Type: schema.Int(1, 1_000_000), Access: schema.Writable, Doc: "A vehicle that reports nothing for so long is out of contact."},
 	{Name: "missing_after_hours", Type: schema.Int(1, 1_000_000), Access: schema.Writable, Doc: "Hours without contact after which a vehicle is missing."},
+	{Name: "track_retention_days", Type: schema.Int(1, 1_000_000), Access: schema.Writable, Doc: "Days after which positions of vehicles are deleted."},
+	{Name: "offline_ride_hours", Type: schema.Int(0, 1_000_000), Access: schema.Writable, Doc: "For how long after its start or end a ride of an app that was offline can be created or ended."},
 	{Name: "updated_at", Type: schema.Timestamp()},
 }}
 

@@ -223,7 +223,7 @@ func (r *route) checkRequest(req *http.Request) error {
 	case len(text) == 0:
 		return nil
 	}
-	if kind := mediaType(req.Header); r.forms("x-imports")[kind] != nil {
+	if kind := mediaType(req.Header); r.forms("x-imports")[kind] != nil || r.forms("x-reports") != nil {
 		return nil // its lines are checked one by one, and refused one by one
 	}
 	return r.checkBody(body.Value.Content, r.pointer(body.Ref, "requestBody"), req.Header.Get("Content-Type"), text)

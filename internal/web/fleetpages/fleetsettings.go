@@ -68,6 +68,8 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 		count("cancel_grace_meters", "Cancellation distance (meters)", "", s.CancelGraceMeters),
 		count("contact_lost_minutes", "Out of contact after (minutes)", "Without a report. Applies to vehicles that have sent one.", s.ContactLostMinutes),
 		count("missing_after_hours", "Missing after (hours)", "", s.MissingAfterHours),
+		count("track_retention_days", "Retention of positions (days)", "", s.TrackRetentionDays),
+		count("offline_ride_hours", "Late rides (hours)", "An app that was offline can create or end a ride so long after its start or end.", s.OfflineRideHours),
 	}
 	back := p.base + "/settings"
 	if r.Method == http.MethodPost {
@@ -86,6 +88,7 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 			Name: optional.Of(t.text("name")), TimeZone: optional.Of(t.text("timezone")), DefaultLanguage: optional.Of(t.text("default_language")),
 			LowBatteryPercent: n("low_battery_percent"), BatteryReadyPercent: n("battery_ready_percent"), MaxRideMinutes: n("max_ride_minutes"),
 			CancelGraceSeconds: n("cancel_grace_seconds"), CancelGraceMeters: n("cancel_grace_meters"), ContactLostMinutes: n("contact_lost_minutes"), MissingAfterHours: n("missing_after_hours"),
+			TrackRetentionDays: n("track_retention_days"), OfflineRideHours: n("offline_ride_hours"),
 		}
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 			_, _, err := p.Fleet.UpdateSettingsTx(ctx, tx, r.OrganizationID, c)

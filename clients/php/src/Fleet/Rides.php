@@ -396,6 +396,7 @@ final class Rides
      *         lng: float|int,
      *         speed_mps?: float|int,
      *     }|Record|null,
+     *     started_at?: \DateTimeInterface|string|null,
      *     status?: Enum\RideCreateStatus::*,
      *     subaccount_id?: string,
      *     trip_type?: Enum\RideTripType::*,
@@ -408,6 +409,8 @@ final class Rides
      *     - `pricing_plan_id`: An assertion: 409 pricing_changed if another plan would apply.
      *     - `pricing_plan_version`: Likewise, of its version.
      *     - `start_location`: Defaults to the vehicle's location.
+     *     - `started_at`: Given for an active ride of an app that was offline: in the last offline_ride_hours, and
+     *       not before the end of another ride of the vehicle or customer.
      *     - `status`: A ride is created active or reserved; a PUT changes the status. The current status is
      *       accepted without a change, so that a request can be repeated after a lost answer.
      *     - `subaccount_id`: Defaults to the only subaccount in the API key's scope.
@@ -482,6 +485,7 @@ final class Rides
      *         speed_mps?: float|int,
      *     }|Record|null,
      *     end_reason?: Enum\RideUpdateEndReason::*|null,
+     *     ended_at?: \DateTimeInterface|string|null,
      *     external_id?: string|null,
      *     metadata?: array<string, string|null>|null,
      *     parking_category?: Enum\RideParkingCategory::*|null,
@@ -493,9 +497,12 @@ final class Rides
      *     - `adjustment_amount`: Goodwill or a refund, signed, once the ride is over. The total is never below 0.
      *     - `cancel_reason`: Defaults to rider.
      *     - `distance_meters`: Given with completion; else by the odometer, if it was reported since the start;
-     *       else the straight line from start to end.
+     *       else along the positions that the vehicle reported; else the straight line from start to end. Reports
+     *       that come later correct the latter two, and the price, until the ride is paid for.
      *     - `end_location`: Likewise.
      *     - `end_reason`: Defaults to rider. operator skips the check of zones and the fee.
+     *     - `ended_at`: When it was completed or cancelled. Given with completion by an app that was offline;
+     *       likewise.
      *     - `external_id`: Your own id, unique in the subaccount among records of this type.
      *     - `metadata`: Your own. A PUT merges it key by key; null removes a key.
      *     - `payment_status`: Your own bookkeeping: the service takes no money. due at the end of a ride that

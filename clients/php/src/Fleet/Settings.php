@@ -70,7 +70,9 @@ final class Settings
      *     max_ride_minutes?: int,
      *     missing_after_hours?: int,
      *     name?: string,
+     *     offline_ride_hours?: int,
      *     timezone?: string,
+     *     track_retention_days?: int,
      * } $body
      *     - `battery_ready_percent`: Battery level at which a vehicle returns to service.
      *     - `cancel_grace_meters`: Maximum distance of a ride that can be cancelled.
@@ -80,7 +82,10 @@ final class Settings
      *     - `low_battery_percent`: Below it no ride starts, and a vehicle goes out of service.
      *     - `max_ride_minutes`: Rides are completed automatically after this time.
      *     - `missing_after_hours`: Hours without contact after which a vehicle is missing.
+     *     - `offline_ride_hours`: For how long after its start or end a ride of an app that was offline can be
+     *       created or ended.
      *     - `timezone`: IANA.
+     *     - `track_retention_days`: Days after which positions of vehicles are deleted.
      * @throws KickstandException
      */
     public function update(array $body, ?RequestOptions $options = null): Model\Settings

@@ -25,8 +25,9 @@ final class Ride extends Record
         /** Required for a rider's trip. */
         public readonly ?string $customerId,
         /**
-         * Given with completion; else by the odometer, if it was reported since the start; else the
-         * straight line from start to end.
+         * Given with completion; else by the odometer, if it was reported since the start; else along the
+         * positions that the vehicle reported; else the straight line from start to end. Reports that come
+         * later correct the latter two, and the price, until the ride is paid for.
          */
         public readonly ?int $distanceMeters,
         /** From start to end, or to now, pauses included. */
@@ -38,7 +39,9 @@ final class Ride extends Record
          */
         public readonly ?string $endReason,
         public readonly ?string $endZoneId,
-        /** When it was completed or cancelled. */
+        /**
+         * When it was completed or cancelled. Given with completion by an app that was offline; likewise.
+         */
         public readonly ?\DateTimeImmutable $endedAt,
         /** Your own id, unique in the subaccount among records of this type. */
         public readonly ?string $externalId,
@@ -71,6 +74,10 @@ final class Ride extends Record
         public readonly ?Position $startLocation,
         /** The zone whose rule applied. */
         public readonly ?string $startZoneId,
+        /**
+         * Given for an active ride of an app that was offline: in the last offline_ride_hours, and not
+         * before the end of another ride of the vehicle or customer.
+         */
         public readonly ?\DateTimeImmutable $startedAt,
         /**
          * A ride is created active or reserved; a PUT changes the status. The current status is accepted

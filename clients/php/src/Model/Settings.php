@@ -33,12 +33,18 @@ final class Settings extends Record
         public readonly int $missingAfterHours,
         public readonly string $name,
         public readonly string $object,
+        /**
+         * For how long after its start or end a ride of an app that was offline can be created or ended.
+         */
+        public readonly int $offlineRideHours,
         /** See {@see Enum\SettingsPlan}. */
         public readonly string $plan,
         /** Requests per minute that the plan grants to each API key. */
         public readonly int $rateLimitPerMinute,
         /** IANA. */
         public readonly string $timezone,
+        /** Days after which positions of vehicles are deleted. */
+        public readonly int $trackRetentionDays,
         public readonly \DateTimeImmutable $updatedAt,
         \stdClass $source,
     ) {
@@ -60,9 +66,11 @@ final class Settings extends Record
             missingAfterHours: $read->int('missing_after_hours'),
             name: $read->string('name'),
             object: $read->string('object'),
+            offlineRideHours: $read->int('offline_ride_hours'),
             plan: $read->string('plan'),
             rateLimitPerMinute: $read->int('rate_limit_per_minute'),
             timezone: $read->string('timezone'),
+            trackRetentionDays: $read->int('track_retention_days'),
             updatedAt: $read->time('updated_at'),
             source: $json,
         );

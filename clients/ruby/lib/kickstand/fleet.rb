@@ -6,6 +6,7 @@ require_relative "fleet/enums"
 require_relative "fleet/records"
 require_relative "fleet/rides"
 require_relative "fleet/vehicles"
+require_relative "fleet/telemetry"
 require_relative "fleet/customers"
 require_relative "fleet/pricing"
 require_relative "fleet/zones"
@@ -21,6 +22,8 @@ module Kickstand
     attr_reader :rides
     # @return [Vehicles]
     attr_reader :vehicles
+    # @return [Telemetry]
+    attr_reader :telemetry
     # @return [Customers]
     attr_reader :customers
     # @return [Pricing]
@@ -41,6 +44,7 @@ module Kickstand
       super
       @rides = Rides.new(@http)
       @vehicles = Vehicles.new(@http)
+      @telemetry = Telemetry.new(@http)
       @customers = Customers.new(@http)
       @pricing = Pricing.new(@http)
       @zones = Zones.new(@http)

@@ -14,6 +14,7 @@ from .resources import (
     RidesResource,
     SandboxResource,
     SettingsResource,
+    TelemetryResource,
     VehiclesResource,
     ZonesResource,
 )
@@ -43,6 +44,11 @@ class Fleet(Client):
     def vehicles(self) -> VehiclesResource:
         """Vehicles with their states, positions and telemetry."""
         return VehiclesResource(self._core)
+
+    @cached_property
+    def telemetry(self) -> TelemetryResource:
+        """Reports of many vehicles at once, tracks, and histories of states."""
+        return TelemetryResource(self._core)
 
     @cached_property
     def customers(self) -> CustomersResource:

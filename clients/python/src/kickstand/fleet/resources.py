@@ -54,9 +54,15 @@ from .types import (
     SubaccountAlertInput,
     SubaccountGbfsInput,
     SubaccountStatus,
+    TelemetryReportInput,
+    TelemetryResult,
+    Track,
+    TrackPoint,
+    Tracker,
     Vehicle,
     VehicleCreate,
     VehicleCreateState,
+    VehicleEvent,
     VehicleExpand,
     VehicleFormFactor,
     VehicleSort,
@@ -80,6 +86,7 @@ __all__ = [
     "RidesResource",
     "SandboxResource",
     "SettingsResource",
+    "TelemetryResource",
     "VehiclesResource",
     "ZonesResource",
 ]
@@ -424,6 +431,7 @@ class RidesResource:
         pricing_plan_id: str | None | NotGiven = NOT_GIVEN,
         pricing_plan_version: int | None | NotGiven = NOT_GIVEN,
         start_location: PositionInput | None | NotGiven = NOT_GIVEN,
+        started_at: datetime | None | NotGiven = NOT_GIVEN,
         status: RideCreateStatus | NotGiven = NOT_GIVEN,
         subaccount_id: str | NotGiven = NOT_GIVEN,
         trip_type: RideTripType | NotGiven = NOT_GIVEN,
@@ -449,6 +457,9 @@ class RidesResource:
             pricing_plan_id: An assertion: 409 pricing_changed if another plan would apply.
             pricing_plan_version: Likewise, of its version.
             start_location: Defaults to the vehicle's location.
+            started_at: Given for an active ride of an app that was offline: in the last
+                offline_ride_hours, and not before the end of another ride of the vehicle or
+                customer.
             status: A ride is created active or reserved; a PUT changes the status. The
                 current status is accepted without a change, so that a request can be repeated
                 after a lost answer.
@@ -470,6 +481,7 @@ class RidesResource:
                 "pricing_plan_id": pricing_plan_id,
                 "pricing_plan_version": pricing_plan_version,
                 "start_location": start_location,
+                "started_at": started_at,
                 "status": status,
                 "subaccount_id": subaccount_id,
                 "trip_type": trip_type,
@@ -543,6 +555,7 @@ class RidesResource:
         distance_meters: int | None | NotGiven = NOT_GIVEN,
         end_location: PositionInput | None | NotGiven = NOT_GIVEN,
         end_reason: RideUpdateEndReason | None | NotGiven = NOT_GIVEN,
+        ended_at: datetime | None | NotGiven = NOT_GIVEN,
         external_id: str | None | NotGiven = NOT_GIVEN,
         metadata: Mapping[str, str | None] | None | NotGiven = NOT_GIVEN,
         parking_category: RideParkingCategory | None | NotGiven = NOT_GIVEN,
@@ -572,9 +585,13 @@ class RidesResource:
                 is never below 0.
             cancel_reason: Defaults to rider.
             distance_meters: Given with completion; else by the odometer, if it was reported
-                since the start; else the straight line from start to end.
+                since the start; else along the positions that the vehicle reported; else the
+                straight line from start to end. Reports that come later correct the latter
+                two, and the price, until the ride is paid for.
             end_location: Likewise.
             end_reason: Defaults to rider. operator skips the check of zones and the fee.
+            ended_at: When it was completed or cancelled. Given with completion by an app that
+                was offline; likewise.
             external_id: Your own id, unique in the subaccount among records of this type.
             metadata: Your own. A PUT merges it key by key; null removes a key.
             payment_status: Your own bookkeeping: the service takes no money. due at the end
@@ -598,6 +615,7 @@ class RidesResource:
                 "distance_meters": distance_meters,
                 "end_location": end_location,
                 "end_reason": end_reason,
+                "ended_at": ended_at,
                 "external_id": external_id,
                 "metadata": metadata,
                 "parking_category": parking_category,
@@ -1232,6 +1250,280 @@ class VehiclesResource:
             )
 
         return self._core.modify(get, change, update)
+
+
+class TelemetryResource:
+    """Reports of many vehicles at once, tracks, and histories of states."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def create(
+        self,
+        *,
+        reports: Sequence[TelemetryReportInput],
+        subaccount: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> TelemetryResult:
+        """Report positions and states of vehicles.
+
+        Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any
+        order. Each report has an outcome of its own: an invalid one fails no other, and a
+        request can be repeated safely. Reports are applied in the order of their times.
+
+        A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit,
+        -Remaining and -Reset describe that window. A request beyond it is refused with 429
+        after the first reports have been taken: the field taken is their number, result their
+        outcome.
+
+        Needs the permission vehicles.update.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            TelemetryResult,
+            "POST",
+            "/telemetry",
+            body={"reports": reports},
+            headers={"X-Subaccount-Id": subaccount, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def list_vehicle_events(
+        self,
+        id: str,
+        *,
+        limit: int | NotGiven = NOT_GIVEN,
+        cursor: str | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Page[VehicleEvent]:
+        """List the changes of a vehicle's state.
+
+        Newest first.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
+        Needs the permission vehicles.read.
+
+        Args:
+            limit: How many records a page has.
+            cursor: The next_cursor of the page before.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+        """
+        return self._core.page(
+            VehicleEvent,
+            f"/vehicles/{segment(id)}/events",
+            query={"limit": limit, "cursor": cursor},
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def export_vehicle_events(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Export[VehicleEvent]:
+        """Export the records of list_vehicle_events() one by one, from one consistent snapshot.
+
+        It has the arguments of list_vehicle_events(), without cursor and limit.
+        """
+        return self._core.export(
+            VehicleEvent,
+            f"/vehicles/{segment(id)}/events",
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def export_vehicle_events_csv(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Export the records of list_vehicle_events() as CSV with a header row.
+
+        It has the arguments of list_vehicle_events(), without cursor and limit.
+        """
+        return self._core.export_csv(
+            f"/vehicles/{segment(id)}/events",
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    @overload
+    def get_vehicle_track(
+        self,
+        id: str,
+        *,
+        from_: datetime | NotGiven = NOT_GIVEN,
+        to: datetime | NotGiven = NOT_GIVEN,
+        simplify_meters: float | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Track:
+        """Read where a vehicle was."""
+
+    @overload
+    def get_vehicle_track(
+        self,
+        id: str,
+        *,
+        if_none_match: str,
+        from_: datetime | NotGiven = NOT_GIVEN,
+        to: datetime | NotGiven = NOT_GIVEN,
+        simplify_meters: float | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Track | None:
+        """Read where a vehicle was. Or return None, while it has the ETag."""
+
+    def get_vehicle_track(
+        self,
+        id: str,
+        *,
+        from_: datetime | NotGiven = NOT_GIVEN,
+        to: datetime | NotGiven = NOT_GIVEN,
+        simplify_meters: float | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Track | None:
+        """Read where a vehicle was.
+
+        The positions that the vehicle's tracker reported. They are deleted after
+        track_retention_days. An export has all points of the time; as GeoJSON it is one
+        LineString.
+
+        With Accept: application/geo+json or application/x-ndjson or text/csv the answer is
+        the whole list, as a stream.
+
+        Needs the permission vehicles.read.
+
+        Args:
+            from_: Included; a day before to unless given.
+            to: Excluded; now unless given. At most 31 days after from.
+            simplify_meters: Omit points that are within this distance of the line through the
+                others.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.changed(
+            Track,
+            f"/vehicles/{segment(id)}/track",
+            query={"from": from_, "to": to, "simplify_meters": simplify_meters},
+            headers={"X-Subaccount-Id": subaccount, "If-None-Match": if_none_match},
+            options=options,
+        )
+
+    def export_get_vehicle_track(
+        self,
+        id: str,
+        *,
+        from_: datetime | NotGiven = NOT_GIVEN,
+        to: datetime | NotGiven = NOT_GIVEN,
+        simplify_meters: float | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Export[TrackPoint]:
+        """Export the records of get_vehicle_track() one by one, from one consistent snapshot.
+
+        It has the arguments of get_vehicle_track(), without cursor and limit.
+        """
+        return self._core.export(
+            TrackPoint,
+            f"/vehicles/{segment(id)}/track",
+            query={"from": from_, "to": to, "simplify_meters": simplify_meters},
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def export_get_vehicle_track_csv(
+        self,
+        id: str,
+        *,
+        from_: datetime | NotGiven = NOT_GIVEN,
+        to: datetime | NotGiven = NOT_GIVEN,
+        simplify_meters: float | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Export the records of get_vehicle_track() as CSV with a header row.
+
+        It has the arguments of get_vehicle_track(), without cursor and limit.
+        """
+        return self._core.export_csv(
+            f"/vehicles/{segment(id)}/track",
+            query={"from": from_, "to": to, "simplify_meters": simplify_meters},
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def create_vehicle_tracker(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Tracker:
+        """Create an address for a vehicle's tracker.
+
+        For trackers and apps that speak the OsmAnd protocol, such as Traccar Client. The
+        address has a secret of its own, good for reports of this vehicle only. The former
+        address of the vehicle becomes invalid. Also needs the permission vehicles.read.
+
+        A key without the permission vehicles.read gets only id and object of the record.
+
+        Needs the permission vehicles.update.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Tracker,
+            "POST",
+            f"/vehicles/{segment(id)}/tracker",
+            headers={"X-Subaccount-Id": subaccount, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    def delete_vehicle_tracker(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> None:
+        """Invalidate the address for a vehicle's tracker.
+
+        Needs the permission vehicles.update.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.nothing(
+            "DELETE",
+            f"/vehicles/{segment(id)}/tracker",
+            headers={
+                "X-Subaccount-Id": subaccount,
+                "If-Match": if_match,
+                "Idempotency-Key": idempotency_key,
+            },
+            options=options,
+        )
 
 
 class CustomersResource:
@@ -2689,7 +2981,9 @@ class SettingsResource:
         max_ride_minutes: int | NotGiven = NOT_GIVEN,
         missing_after_hours: int | NotGiven = NOT_GIVEN,
         name: str | NotGiven = NOT_GIVEN,
+        offline_ride_hours: int | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
+        track_retention_days: int | NotGiven = NOT_GIVEN,
         subaccount: str | NotGiven = NOT_GIVEN,
         if_match: str | NotGiven = NOT_GIVEN,
         idempotency_key: str | NotGiven = NOT_GIVEN,
@@ -2717,7 +3011,10 @@ class SettingsResource:
             low_battery_percent: Below it no ride starts, and a vehicle goes out of service.
             max_ride_minutes: Rides are completed automatically after this time.
             missing_after_hours: Hours without contact after which a vehicle is missing.
+            offline_ride_hours: For how long after its start or end a ride of an app that was
+                offline can be created or ended.
             timezone: IANA.
+            track_retention_days: Days after which positions of vehicles are deleted.
             subaccount: Narrows the request to one of the subaccounts that the key reaches.
             if_match: The ETag that the record must still have.
             idempotency_key: Replaces the random key that makes retries safe.
@@ -2736,7 +3033,9 @@ class SettingsResource:
                 "max_ride_minutes": max_ride_minutes,
                 "missing_after_hours": missing_after_hours,
                 "name": name,
+                "offline_ride_hours": offline_ride_hours,
                 "timezone": timezone,
+                "track_retention_days": track_retention_days,
             },
             headers={
                 "X-Subaccount-Id": subaccount,

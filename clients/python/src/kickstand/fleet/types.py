@@ -88,9 +88,24 @@ __all__ = [
     "SubaccountGbfsInput",
     "SubaccountStatus",
     "SubaccountUpdate",
+    "Telemetry",
+    "TelemetryReportInput",
+    "TelemetryReportLocationInput",
+    "TelemetryReportVehicleInput",
+    "TelemetryResult",
+    "TelemetryResultClock",
+    "TelemetryResultResult",
+    "TelemetryResultResultCode",
+    "TelemetryResultResultStatus",
+    "Track",
+    "TrackPoint",
+    "Tracker",
     "Vehicle",
     "VehicleCreate",
     "VehicleCreateState",
+    "VehicleEvent",
+    "VehicleEventActor",
+    "VehicleEventActorType",
     "VehicleExpand",
     "VehicleFormFactor",
     "VehicleIgnored",
@@ -173,7 +188,17 @@ RideUpdateStatus = Literal["active", "paused", "completed", "cancelled"]
 SettingsPlan = Literal["standard", "professional", "enterprise"]
 SubaccountAlertType = Literal["system_closure", "other"]
 SubaccountStatus = Literal["active", "archived"]
+TelemetryResultResultCode = Literal[
+    "duplicate",
+    "out_of_order",
+    "not_found",
+    "outside_scope",
+    "in_future",
+    "invalid_value",
+]
+TelemetryResultResultStatus = Literal["ignored", "rejected"]
 VehicleCreateState = Literal["removed", "available"]
+VehicleEventActorType = Literal["system", "key", "user"]
 VehicleFormFactor = Literal[
     "bicycle",
     "cargo_bicycle",
@@ -824,8 +849,9 @@ class Ride(Record):
     customer_id: str | None
     """Required for a rider's trip."""
     distance_meters: int | None
-    """Given with completion; else by the odometer, if it was reported since the start; else the
-    straight line from start to end.
+    """Given with completion; else by the odometer, if it was reported since the start; else
+    along the positions that the vehicle reported; else the straight line from start to end.
+    Reports that come later correct the latter two, and the price, until the ride is paid for.
     """
     duration_seconds: int
     """From start to end, or to now, pauses included."""
@@ -835,7 +861,9 @@ class Ride(Record):
     """Defaults to rider. operator skips the check of zones and the fee."""
     end_zone_id: str | None
     ended_at: datetime | None
-    """When it was completed or cancelled."""
+    """When it was completed or cancelled. Given with completion by an app that was offline;
+    likewise.
+    """
     external_id: str | None
     """Your own id, unique in the subaccount among records of this type."""
     id: str
@@ -866,6 +894,9 @@ class Ride(Record):
     start_zone_id: str | None
     """The zone whose rule applied."""
     started_at: datetime | None
+    """Given for an active ride of an app that was offline: in the last offline_ride_hours, and
+    not before the end of another ride of the vehicle or customer.
+    """
     status: RideStatus
     """A ride is created active or reserved; a PUT changes the status. The current status is
     accepted without a change, so that a request can be repeated after a lost answer.
@@ -896,6 +927,10 @@ class RideCreate(TypedDict, total=False):
     """Likewise, of its version."""
     start_location: PositionInput | None
     """Defaults to the vehicle's location."""
+    started_at: datetime | None
+    """Given for an active ride of an app that was offline: in the last offline_ride_hours, and
+    not before the end of another ride of the vehicle or customer.
+    """
     status: RideCreateStatus
     """A ride is created active or reserved; a PUT changes the status. The current status is
     accepted without a change, so that a request can be repeated after a lost answer.
@@ -945,13 +980,18 @@ class RideUpdate(TypedDict, total=False):
     cancel_reason: RideUpdateEndReason | None
     """Defaults to rider."""
     distance_meters: int | None
-    """Given with completion; else by the odometer, if it was reported since the start; else the
-    straight line from start to end.
+    """Given with completion; else by the odometer, if it was reported since the start; else
+    along the positions that the vehicle reported; else the straight line from start to end.
+    Reports that come later correct the latter two, and the price, until the ride is paid for.
     """
     end_location: PositionInput | None
     """Likewise."""
     end_reason: RideUpdateEndReason | None
     """Defaults to rider. operator skips the check of zones and the fee."""
+    ended_at: datetime | None
+    """When it was completed or cancelled. Given with completion by an app that was offline;
+    likewise.
+    """
     external_id: str | None
     """Your own id, unique in the subaccount among records of this type."""
     metadata: Mapping[str, str | None] | None
@@ -1093,11 +1133,17 @@ class Settings(Record):
     """Hours without contact after which a vehicle is missing."""
     name: str
     object: Literal["settings"]
+    offline_ride_hours: int
+    """For how long after its start or end a ride of an app that was offline can be created or
+    ended.
+    """
     plan: SettingsPlan
     rate_limit_per_minute: int
     """Requests per minute that the plan grants to each API key."""
     timezone: str
     """IANA."""
+    track_retention_days: int
+    """Days after which positions of vehicles are deleted."""
     updated_at: datetime
 
 
@@ -1121,8 +1167,14 @@ class SettingsUpdate(TypedDict, total=False):
     missing_after_hours: int
     """Hours without contact after which a vehicle is missing."""
     name: str
+    offline_ride_hours: int
+    """For how long after its start or end a ride of an app that was offline can be created or
+    ended.
+    """
     timezone: str
     """IANA."""
+    track_retention_days: int
+    """Days after which positions of vehicles are deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1229,6 +1281,122 @@ class SubaccountUpdate(TypedDict, total=False):
     vehicle_types: Sequence[VehicleTypeInput] | None
 
 
+class Telemetry(TypedDict, total=False):
+    """Reports of vehicles."""
+
+    reports: Required[Sequence[TelemetryReportInput]]
+
+
+class TelemetryReportInput(TypedDict, total=False):
+    """The members of a telemetry report input."""
+
+    battery_percent: int
+    fuel_percent: int
+    heading_degrees: float
+    """Clockwise from north."""
+    location: TelemetryReportLocationInput
+    locked: bool
+    odometer_meters: int
+    reported_at: Required[datetime]
+    """By the tracker's clock."""
+    speed_kph: float
+    vehicle: Required[TelemetryReportVehicleInput]
+    """One of the three."""
+
+
+class TelemetryReportLocationInput(TypedDict, total=False):
+    """The members of a telemetry report location input."""
+
+    accuracy_meters: float
+    altitude_meters: float
+    lat: Required[float]
+    lng: Required[float]
+
+
+class TelemetryReportVehicleInput(TypedDict, total=False):
+    """The members of a telemetry report vehicle input."""
+
+    code: str
+    """Case-insensitive."""
+    device_id: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryResult(Record):
+    """The outcome of each report."""
+
+    accepted: int
+    """Reports that were stored, and applied to their vehicles."""
+    clocks: list[TelemetryResultClock]
+    """Vehicles with a tracker whose clock is wrong. Their reports were stored at the corrected
+    time.
+    """
+    ignored: int
+    """Reports that changed no state: duplicates, and those older than the vehicle's last one,
+    which are part of the track.
+    """
+    object: Literal["telemetry_result"]
+    rejected: int
+    """Reports that were not stored."""
+    results: list[TelemetryResultResult]
+    """Of the reports that were not accepted, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryResultClock(Record):
+    """The telemetry result clock."""
+
+    ahead_seconds: int
+    """How far the clock is ahead; negative: behind."""
+    corrected: int
+    """Reports of this request."""
+    vehicle_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryResultResult(Record):
+    """The telemetry result result."""
+
+    code: TelemetryResultResultCode
+    index: int
+    """Of the report, from 0."""
+    pointer: str | None
+    """JSON pointer of the value, within the report."""
+    status: TelemetryResultResultStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track(Record):
+    """The positions of a vehicle."""
+
+    next_from: datetime | None
+    """from of the next request, if there are more points."""
+    object: Literal["track"]
+    points: list[TrackPoint]
+    """In the order of time, at most 10,000, apart from those of the same millisecond."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackPoint(Record):
+    """A position of a vehicle."""
+
+    at: datetime
+    lat: float
+    lng: float
+    speed_kph: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracker(Record):
+    """The address to which the tracker of a vehicle reports."""
+
+    object: Literal["tracker"]
+    url: str
+    """With a secret, which is shown only now."""
+    vehicle_id: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vehicle(Record):
     """A vehicle."""
@@ -1331,6 +1499,32 @@ class VehicleCreate(TypedDict, total=False):
     vehicle_type_id: Required[str]
     """One of the subaccount's."""
     vin: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VehicleEvent(Record):
+    """A change of a vehicle's state."""
+
+    actor: VehicleEventActor
+    """Who caused it."""
+    at: datetime
+    battery_percent: int | None
+    event_types: list[VehicleLastEvent]
+    """As MDS lists them."""
+    id: str
+    last_event: VehicleLastEvent
+    location: Position | None
+    object: Literal["vehicle_event"]
+    ride_id: str | None
+    state: VehicleState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VehicleEventActor(Record):
+    """The vehicle event actor."""
+
+    id: str | None
+    type: VehicleEventActorType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -274,11 +274,40 @@ module Kickstand
   end
 
   # The values that this version knows; a newer server may have others.
+  module TelemetryResultResultCode
+    DUPLICATE = "duplicate"
+    OUT_OF_ORDER = "out_of_order"
+    NOT_FOUND = "not_found"
+    OUTSIDE_SCOPE = "outside_scope"
+    IN_FUTURE = "in_future"
+    INVALID_VALUE = "invalid_value"
+
+    VALUES = [DUPLICATE, OUT_OF_ORDER, NOT_FOUND, OUTSIDE_SCOPE, IN_FUTURE, INVALID_VALUE].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module TelemetryResultResultStatus
+    IGNORED = "ignored"
+    REJECTED = "rejected"
+
+    VALUES = [IGNORED, REJECTED].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
   module VehicleCreateState
     REMOVED = "removed"
     AVAILABLE = "available"
 
     VALUES = [REMOVED, AVAILABLE].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module VehicleEventActorType
+    SYSTEM = "system"
+    KEY = "key"
+    USER = "user"
+
+    VALUES = [SYSTEM, KEY, USER].freeze
   end
 
   # The values that this version knows; a newer server may have others.

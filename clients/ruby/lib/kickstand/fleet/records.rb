@@ -503,8 +503,9 @@ module Kickstand
     member :customer, Type.record(:FleetCustomer)
     # @return [String, nil] Required for a rider's trip.
     member :customer_id
-    # @return [Integer, nil] Given with completion; else by the odometer, if it was reported since the start; else the
-    #   straight line from start to end.
+    # @return [Integer, nil] Given with completion; else by the odometer, if it was reported since the start; else along
+    #   the positions that the vehicle reported; else the straight line from start to end. Reports that come later
+    #   correct the latter two, and the price, until the ride is paid for.
     member :distance_meters
     # @return [Integer] From start to end, or to now, pauses included.
     member :duration_seconds
@@ -514,7 +515,8 @@ module Kickstand
     member :end_reason
     # @return [String, nil]
     member :end_zone_id
-    # @return [Time, nil] When it was completed or cancelled.
+    # @return [Time, nil] When it was completed or cancelled. Given with completion by an app that was offline;
+    #   likewise.
     member :ended_at, Type::TIME
     # @return [String, nil] Your own id, unique in the subaccount among records of this type.
     member :external_id
@@ -551,7 +553,8 @@ module Kickstand
     member :start_location, Type.record(:Position)
     # @return [String, nil] The zone whose rule applied.
     member :start_zone_id
-    # @return [Time, nil]
+    # @return [Time, nil] Given for an active ride of an app that was offline: in the last offline_ride_hours, and not
+    #   before the end of another ride of the vehicle or customer.
     member :started_at, Type::TIME
     # @return [String] A ride is created active or reserved; a PUT changes the status. The current status is accepted
     #   without a change, so that a request can be repeated after a lost answer. One of {RideStatus}.
@@ -714,12 +717,16 @@ module Kickstand
     member :name
     # @return [String]
     member :object
+    # @return [Integer] For how long after its start or end a ride of an app that was offline can be created or ended.
+    member :offline_ride_hours
     # @return [String] One of {SettingsPlan}.
     member :plan
     # @return [Integer] Requests per minute that the plan grants to each API key.
     member :rate_limit_per_minute
     # @return [String] IANA.
     member :timezone
+    # @return [Integer] Days after which positions of vehicles are deleted.
+    member :track_retention_days
     # @return [Time]
     member :updated_at, Type::TIME
   end
@@ -792,6 +799,76 @@ module Kickstand
     member :system_id
   end
 
+  # The outcome of each report.
+  class TelemetryResult < Record
+    # @return [Integer] Reports that were stored, and applied to their vehicles.
+    member :accepted
+    # @return [Array<TelemetryResultClock>] Vehicles with a tracker whose clock is wrong. Their reports were stored at
+    #   the corrected time.
+    member :clocks, Type.list(Type.record(:TelemetryResultClock))
+    # @return [Integer] Reports that changed no state: duplicates, and those older than the vehicle's last one, which
+    #   are part of the track.
+    member :ignored
+    # @return [String]
+    member :object
+    # @return [Integer] Reports that were not stored.
+    member :rejected
+    # @return [Array<TelemetryResultResult>] Of the reports that were not accepted, in order.
+    member :results, Type.list(Type.record(:TelemetryResultResult))
+  end
+
+  class TelemetryResultClock < Record
+    # @return [Integer] How far the clock is ahead; negative: behind.
+    member :ahead_seconds
+    # @return [Integer] Reports of this request.
+    member :corrected
+    # @return [String]
+    member :vehicle_id
+  end
+
+  class TelemetryResultResult < Record
+    # @return [String] One of {TelemetryResultResultCode}.
+    member :code
+    # @return [Integer] Of the report, from 0.
+    member :index
+    # @return [String, nil] JSON pointer of the value, within the report.
+    member :pointer
+    # @return [String] One of {TelemetryResultResultStatus}.
+    member :status
+  end
+
+  # The positions of a vehicle.
+  class Track < Record
+    # @return [Time, nil] from of the next request, if there are more points.
+    member :next_from, Type::TIME
+    # @return [String]
+    member :object
+    # @return [Array<TrackPoint>] In the order of time, at most 10,000, apart from those of the same millisecond.
+    member :points, Type.list(Type.record(:TrackPoint))
+  end
+
+  # A position of a vehicle.
+  class TrackPoint < Record
+    # @return [Time]
+    member :at, Type::TIME
+    # @return [Float, Integer]
+    member :lat
+    # @return [Float, Integer]
+    member :lng
+    # @return [Float, Integer, nil]
+    member :speed_kph
+  end
+
+  # The address to which the tracker of a vehicle reports.
+  class Tracker < Record
+    # @return [String]
+    member :object
+    # @return [String] With a secret, which is shown only now.
+    member :url
+    # @return [String]
+    member :vehicle_id
+  end
+
   # A vehicle.
   class Vehicle < Record
     # @return [Integer, nil]
@@ -861,6 +938,37 @@ module Kickstand
     member :vehicle_type_id
     # @return [String, nil]
     member :vin
+  end
+
+  # A change of a vehicle's state.
+  class VehicleEvent < Record
+    # @return [VehicleEventActor] Who caused it.
+    member :actor, Type.record(:VehicleEventActor)
+    # @return [Time]
+    member :at, Type::TIME
+    # @return [Integer, nil]
+    member :battery_percent
+    # @return [Array<String>] As MDS lists them. Each one of {VehicleLastEvent}.
+    member :event_types
+    # @return [String]
+    member :id
+    # @return [String] One of {VehicleLastEvent}.
+    member :last_event
+    # @return [Position, nil]
+    member :location, Type.record(:Position)
+    # @return [String]
+    member :object
+    # @return [String, nil]
+    member :ride_id
+    # @return [String] One of {VehicleState}.
+    member :state
+  end
+
+  class VehicleEventActor < Record
+    # @return [String, nil]
+    member :id
+    # @return [String] One of {VehicleEventActorType}.
+    member :type
   end
 
   # The common properties of vehicles.

@@ -98,6 +98,8 @@ module Kickstand
       # @option start_location [Float, Integer] :lat Degrees, WGS 84, rounded to 6 decimals.
       # @option start_location [Float, Integer] :lng
       # @option start_location [Float, Integer] :speed_mps Meters per second.
+      # @param started_at [Time, String, nil] Given for an active ride of an app that was offline: in the last
+      #   offline_ride_hours, and not before the end of another ride of the vehicle or customer.
       # @param status [String] A ride is created active or reserved; a PUT changes the status. The current status is
       #   accepted without a change, so that a request can be repeated after a lost answer. One of {RideCreateStatus}.
       # @param subaccount_id [String] Defaults to the only subaccount in the API key's scope.
@@ -109,12 +111,12 @@ module Kickstand
       # @return [Ride]
       def create(
         customer_id: OMIT, external_id: OMIT, metadata: OMIT, pricing_plan_id: OMIT, pricing_plan_version: OMIT,
-        start_location: OMIT, status: OMIT, subaccount_id: OMIT, trip_type: OMIT, vehicle_code: OMIT, vehicle_id: OMIT,
-        request_options: {}
+        start_location: OMIT, started_at: OMIT, status: OMIT, subaccount_id: OMIT, trip_type: OMIT, vehicle_code: OMIT,
+        vehicle_id: OMIT, request_options: {}
       )
         body = {
-          customer_id:, external_id:, metadata:, pricing_plan_id:, pricing_plan_version:, start_location:, status:,
-          subaccount_id:, trip_type:, vehicle_code:, vehicle_id:
+          customer_id:, external_id:, metadata:, pricing_plan_id:, pricing_plan_version:, start_location:, started_at:,
+          status:, subaccount_id:, trip_type:, vehicle_code:, vehicle_id:
         }
         call("POST", "/rides", Ride, body:, options: request_options)
       end
@@ -149,7 +151,8 @@ module Kickstand
       # @param adjustment_reason [String, nil]
       # @param cancel_reason [String, nil] Defaults to rider. One of {RideUpdateEndReason}.
       # @param distance_meters [Integer, nil] Given with completion; else by the odometer, if it was reported since the
-      #   start; else the straight line from start to end.
+      #   start; else along the positions that the vehicle reported; else the straight line from start to end. Reports
+      #   that come later correct the latter two, and the price, until the ride is paid for.
       # @param end_location [Hash, Record, nil] Likewise.
       # @option end_location [Float, Integer] :accuracy_meters
       # @option end_location [Float, Integer] :heading Degrees clockwise from north.
@@ -158,6 +161,8 @@ module Kickstand
       # @option end_location [Float, Integer] :speed_mps Meters per second.
       # @param end_reason [String, nil] Defaults to rider. operator skips the check of zones and the fee. One of
       #   {RideUpdateEndReason}.
+      # @param ended_at [Time, String, nil] When it was completed or cancelled. Given with completion by an app that was
+      #   offline; likewise.
       # @param external_id [String, nil] Your own id, unique in the subaccount among records of this type.
       # @param metadata [Hash{String => String}, nil] Your own. A PUT merges it key by key; null removes a key.
       # @param parking_category [String, nil] One of {RideParkingCategory}.
@@ -170,12 +175,12 @@ module Kickstand
       # @return [Ride]
       def update(
         id, accept_out_of_zone_fee: OMIT, adjustment_amount: OMIT, adjustment_reason: OMIT, cancel_reason: OMIT,
-        distance_meters: OMIT, end_location: OMIT, end_reason: OMIT, external_id: OMIT, metadata: OMIT,
+        distance_meters: OMIT, end_location: OMIT, end_reason: OMIT, ended_at: OMIT, external_id: OMIT, metadata: OMIT,
         parking_category: OMIT, parking_verification_url: OMIT, payment_status: OMIT, status: OMIT, request_options: {}
       )
         body = {
           accept_out_of_zone_fee:, adjustment_amount:, adjustment_reason:, cancel_reason:, distance_meters:,
-          end_location:, end_reason:, external_id:, metadata:, parking_category:, parking_verification_url:,
+          end_location:, end_reason:, ended_at:, external_id:, metadata:, parking_category:, parking_verification_url:,
           payment_status:, status:
         }
         call("PUT", "/rides/#{segment(id)}", Ride, body:, options: request_options)

@@ -38,17 +38,21 @@ module Kickstand
       # @param max_ride_minutes [Integer] Rides are completed automatically after this time.
       # @param missing_after_hours [Integer] Hours without contact after which a vehicle is missing.
       # @param name [String]
+      # @param offline_ride_hours [Integer] For how long after its start or end a ride of an app that was offline can be
+      #   created or ended.
       # @param timezone [String] IANA.
+      # @param track_retention_days [Integer] Days after which positions of vehicles are deleted.
       # @param request_options [RequestOptions, Hash]
       # @return [Kickstand::Settings]
       def update(
         battery_ready_percent: OMIT, cancel_grace_meters: OMIT, cancel_grace_seconds: OMIT, contact_lost_minutes: OMIT,
         default_language: OMIT, low_battery_percent: OMIT, max_ride_minutes: OMIT, missing_after_hours: OMIT,
-        name: OMIT, timezone: OMIT, request_options: {}
+        name: OMIT, offline_ride_hours: OMIT, timezone: OMIT, track_retention_days: OMIT, request_options: {}
       )
         body = {
           battery_ready_percent:, cancel_grace_meters:, cancel_grace_seconds:, contact_lost_minutes:, default_language:,
-          low_battery_percent:, max_ride_minutes:, missing_after_hours:, name:, timezone:
+          low_battery_percent:, max_ride_minutes:, missing_after_hours:, name:, offline_ride_hours:, timezone:,
+          track_retention_days:
         }
         call("PUT", "/settings", Kickstand::Settings, body:, options: request_options)
       end

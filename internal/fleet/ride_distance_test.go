@@ -1,0 +1,109 @@
+package fleet_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/fleet/track"
+	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
+)
+
+// northBy is the position meters north of inside.
+func northBy(meters float64) map[track.Field]int64 {
+	return map[track.Field]int64{track.Lat: geo.Millionths(inside().Lat + meters/111_195.08), track.Lng: geo.Millionths(inside().Lng)}
+}
+
+// perKilometer makes the plan charge 100 per kilometer.
+func (y *yard) perKilometer(t testing.TB) {
+	t.Helper()
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		plan, err := y.LockPlanTx(ctx, tx, y.org, y.plan.ID)
+		if err != nil {
+			return err
+		}
+		_, err = y.UpdatePlanTx(ctx, tx, y.org, plan, fleet.PlanChange{PerKilometer: optional.Of([]tariff.Segment{{Rate: 100, Interval: 1}})})
+		return err
+	})
+}
+
+// TestDistance: the odometer, else the track, else the straight line; and late reports correct
+// the latter two until the ride is paid for.
+func TestDistance(t *testing.T) {
+	type late struct {
+		meters float64
+		after  time.Duration // of the start
+	}
+	thereAndBack := []late{{1000, 2 * time.Minute}, {2000, 4 * time.Minute}, {1000, 6 * time.Minute}}
+	for name, tt := range map[string]struct {
+		before, after []late
+		odometer      int64
+		given         *int64
+		paid          bool
+		want, then    int64 // meters
+	}{
+		"line":                      {want: 0, then: 0},
+		"track":                     {before: thereAndBack, want: 4000, then: 4000},
+		"late":                      {after: thereAndBack, want: 0, then: 4000},
+		"partly late":               {before: thereAndBack[:1], after: thereAndBack[1:], want: 0, then: 4000},
+		"late, but paid":            {after: thereAndBack, paid: true, want: 0, then: 0},
+		"late, but given":           {after: thereAndBack, given: new(int64(700)), want: 700, then: 700},
+		"odometer":                  {before: thereAndBack, odometer: 3900, want: 3900, then: 3900},
+		"odometer, and late":        {after: thereAndBack, odometer: 3900, want: 3900, then: 3900},
+		"reports of another minute": {after: []late{{5000, -2 * time.Minute}, {9000, 12 * time.Minute}}, want: 0, then: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			y.perKilometer(t)
+			v := y.vehicle(t, func(n *fleet.NewVehicle) { n.OdometerMeters = new(int64(0)) })
+			y.travel(t, 5*time.Minute)
+			r := y.ride(t, fleet.Active, v)
+			start := r.StartedAt.Std()
+			send := func(list []late) {
+				var reports []fleet.Report
+				for _, l := range list {
+					reports = append(reports, report(&v, start.Add(l.after), northBy(l.meters)))
+				}
+				if got := y.record(t, reports...); got.Rejected > 0 {
+					t.Fatalf("got %s", verdicts(got))
+				}
+			}
+			y.travel(t, 8*time.Minute)
+			send(tt.before)
+			if tt.odometer > 0 {
+				y.record(t, report(&v, start.Add(7*time.Minute), map[track.Field]int64{track.Odometer: tt.odometer}))
+			}
+			end := to(fleet.Completed)
+			end.EndLocation = optional.Of(*inside())
+			if tt.given != nil {
+				end.DistanceMeters = optional.Of(*tt.given)
+			}
+			r = y.put(t, r.ID, end)
+			if *r.DistanceMeters != tt.want {
+				t.Errorf("got %d meters, want %d", *r.DistanceMeters, tt.want)
+			}
+			r = y.put(t, r.ID, fleet.RideChange{AdjustmentAmount: optional.Of(int64(-50))})
+			if tt.paid {
+				r = y.put(t, r.ID, fleet.RideChange{PaymentStatus: optional.Of("paid")})
+			}
+			y.travel(t, 5*time.Minute)
+			send(tt.after)
+			if err := fleet.CorrectDistances(t.Context(), y.Service); err != nil {
+				t.Fatal(err)
+			}
+			then := y.storedRide(t, r.ID)
+			want := r.Price.TotalAmount + 100*(tt.then-tt.want)/1000
+			if *then.DistanceMeters != tt.then || then.Price.TotalAmount != want || then.PaymentStatus != r.PaymentStatus {
+				t.Errorf("then got %d meters for %d, %s; want %d for %d, %s", *then.DistanceMeters, then.Price.TotalAmount, then.PaymentStatus, tt.then, want, r.PaymentStatus)
+			}
+			if left, err := db.All(t.Context(), y.db, func(row db.Row) (id string, err error) { err = row.Scan(&id); return id, err }, "SELECT ride_id FROM late_distances"); err != nil || len(left) > 0 {
+				t.Errorf("notes are left: %v, %v", left, err)
+			}
+		})
+	}
+}

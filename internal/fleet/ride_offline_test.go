@@ -1,0 +1,113 @@
+package fleet_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/fleet/track"
+	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+)
+
+// TestOfflineRide: an app that was offline creates and ends a ride of the past, which is priced
+// and measured as if it had been online.
+func TestOfflineRide(t *testing.T) {
+	y := newYard(t)
+	y.changeSettings(t, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(60))})
+	v := y.vehicle(t)
+	c := y.customer(t)
+	y.travel(t, 5*time.Hour)
+	start := y.clock(t).Add(-3 * time.Hour)
+	y.record(t,
+		report(&v, start.Add(-time.Minute), northBy(0)), report(&v, start.Add(5*time.Minute), northBy(1000)), report(&v, start.Add(10*time.Minute), northBy(2000)),
+		report(&v, start.Add(2*time.Hour), northBy(9000)), report(&v, start.Add(175*time.Minute), map[track.Field]int64{track.Battery: 5}),
+	)
+	if got := y.storedVehicle(t, v.ID).State; got != fleet.NonOperational {
+		t.Fatalf("the vehicle is %s", got)
+	}
+	n := fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID), StartedAt: rfc3339.Time(start)}
+	r, err := y.tryRide(t, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := to(fleet.Completed)
+	end.EndedAt = optional.Of(rfc3339.Time(start.Add(10 * time.Minute)))
+	r = y.put(t, r.ID, end)
+	if !r.StartedAt.Std().Equal(start) || r.DurationSeconds != 600 || r.Price.TotalAmount != 100+10*25 || *r.DistanceMeters != 2000 {
+		t.Errorf("got a start of %s, %d seconds, a price of %d, %d meters", r.StartedAt.Std(), r.DurationSeconds, r.Price.TotalAmount, *r.DistanceMeters)
+	}
+	if from, to := geo.Distance(r.StartLocation.Lat, r.StartLocation.Lng, inside().Lat, inside().Lng), geo.Distance(r.EndLocation.Lat, r.EndLocation.Lng, inside().Lat, inside().Lng); from > 1 || to < 1999 || to > 2001 {
+		t.Errorf("got a start %f and an end %f meters from there", from, to)
+	}
+	w := y.storedVehicle(t, v.ID)
+	if d := geo.Distance(w.Location.Lat, w.Location.Lng, inside().Lat, inside().Lng); w.State != fleet.NonOperational || w.CurrentRideID != "" || d < 8999 || d > 9001 {
+		t.Errorf("afterwards the vehicle is %s, in the ride %q, %f meters away", w.State, w.CurrentRideID, d)
+	}
+	if got := y.storedCustomer(t, fleet.NullString(c.ID)); got.OpenRideID != "" || !got.LastRideAt.Std().Equal(start) {
+		t.Errorf("the customer has the ride %q, the last at %s", got.OpenRideID, got.LastRideAt.Std())
+	}
+	// A repeated request is no change.
+	if again := y.put(t, r.ID, end); !again.UpdatedAt.Std().Equal(r.UpdatedAt.Std()) {
+		t.Error("a repeated request changed the ride")
+	}
+	end.EndedAt = optional.Of(rfc3339.Time(start.Add(11 * time.Minute)))
+	_, err = y.tryPut(t, r.ID, end)
+	wantFaults(t, "another end", err, "invalid_transition")
+
+	// Nothing overlaps it.
+	free := y.vehicle(t)
+	at := func(v fleet.Vehicle, c fleet.Customer, after time.Duration) error {
+		_, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID), StartedAt: rfc3339.Time(start.Add(after))})
+		return err
+	}
+	wantFaults(t, "before it, the vehicle", at(v, y.customer(t), -time.Minute), "started_at conflict")
+	wantFaults(t, "within it, the customer", at(free, c, 5*time.Minute), "started_at conflict")
+	wantFaults(t, "both", at(v, c, 9*time.Minute), "started_at conflict, started_at conflict")
+	if err := at(free, c, 10*time.Minute); err != nil {
+		t.Errorf("right after it: %v", err)
+	}
+}
+
+func TestOfflineBounds(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	y.travel(t, 60*time.Hour)
+	y.record(t, report(&v, y.clock(t), nil))
+	y.putVehicle(t, v.ID, fleet.VehicleChange{State: optional.Of(fleet.Available), Event: optional.Of(fleet.VehicleEvent("on_hours"))})
+	now := y.clock(t)
+	n := fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID)}
+	start := func(after time.Duration, status fleet.RideStatus) error {
+		n.StartedAt, n.Status = rfc3339.Time(now.Add(after)), status
+		_, err := y.tryRide(t, n)
+		return err
+	}
+	wantFaults(t, "in the future", start(time.Minute, ""), "started_at invalid_value")
+	wantFaults(t, "25 hours ago", start(-25*time.Hour, ""), "started_at invalid_value")
+	wantFaults(t, "a reservation", start(-time.Hour, fleet.Reserved), "started_at conflict")
+	y.changeSettings(t, fleet.SettingsChange{OfflineRideHours: optional.Of(int64(0))})
+	wantFaults(t, "not allowed", start(-time.Minute, ""), "started_at invalid_value")
+	y.changeSettings(t, fleet.SettingsChange{OfflineRideHours: optional.Of(int64(24)), MaxRideMinutes: optional.Of(int64(60))})
+	n.StartedAt, n.Status = rfc3339.Time(now.Add(-5*time.Hour)), ""
+	r, err := y.tryRide(t, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func(after time.Duration, status fleet.RideStatus) error {
+		c := to(status)
+		c.EndedAt = optional.Of(rfc3339.Time(now.Add(after)))
+		_, err := y.tryPut(t, r.ID, c)
+		return err
+	}
+	wantFaults(t, "an end in the future", end(time.Hour, fleet.Completed), "ended_at invalid_value")
+	wantFaults(t, "an end before the start", end(-6*time.Hour, fleet.Completed), "ended_at too_small")
+	wantFaults(t, "after the longest duration", end(-3*time.Hour, fleet.Completed), "ended_at too_large")
+	wantFaults(t, "with another status", end(-4*time.Hour, fleet.Paused), "ended_at conflict")
+
+	// Without an end the ride lasts as long as a ride may.
+	y.travel(t, 16*time.Minute)
+	if r = y.storedRide(t, r.ID); r.Status != fleet.Completed || r.EndReason != "max_duration" || r.DurationSeconds != 3600 {
+		t.Errorf("without an end: got %s by %s after %d seconds", r.Status, r.EndReason, r.DurationSeconds)
+	}
+}

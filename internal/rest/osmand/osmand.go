@@ -1,0 +1,221 @@
+// Package osmand takes the reports of trackers that speak the OsmAnd protocol, as Traccar defines
+// it: one position per GET or POST, with its values as parameters. The path has the secret of a
+// tracker, which names its vehicle.
+//
+// A tracker repeats a report until the answer is 200. So that is the answer to all that were
+// stored, duplicates and late ones included, and 400 that to values which no repetition mends.
+package osmand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/fleet/track"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
+)
+
+// Paths of production and sandbox, before the secret.
+const (
+	Path        = "/osmand/"
+	SandboxPath = "/sandbox" + Path
+)
+
+// Requests a minute.
+const (
+	trackerLimit = 600
+	refusalLimit = 60 // with an unknown secret, of an address
+)
+
+// maxForm bounds the body of a POST, in bytes.
+const maxForm = 64 << 10
+
+// Config has the parts of a [Handler]. All are required.
+type Config struct {
+	Fleet          *fleet.Service
+	DB             *db.DB           // of the fleet
+	Limiter        rest.RateLimiter // of windows of a minute
+	TrustedProxies []netip.Prefix
+	Logger         *slog.Logger
+}
+
+// Handler serves one environment. It is safe for concurrent use.
+type Handler struct{ Config }
+
+// New returns the handler of one environment, for all paths below [Path] or [SandboxPath].
+func New(c Config) *Handler { return &Handler{c} }
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	telemetry.RequestFrom(r.Context()).SetRoute("osmand", Path+"{secret}")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if r.Method != http.MethodGet && r.Method != http.MethodPost {
+		w.Header().Set("Allow", "GET, POST")
+		refuse(w, http.StatusMethodNotAllowed, "A tracker reports with GET or POST.")
+		return
+	}
+	path := Path
+	if !h.Fleet.Live() {
+		path = SandboxPath
+	}
+	status, text, err := h.receive(w, r, strings.TrimPrefix(r.URL.Path, path))
+	if err != nil && r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		return // the tracker is gone
+	}
+	if err != nil {
+		level := slog.LevelError
+		if problem.Of(err) == problem.Unavailable {
+			level = slog.LevelDebug // logged by the database
+		}
+		h.Logger.Log(r.Context(), level, "report of a tracker", "error", err)
+		w.Header().Set("Retry-After", "5")
+		status, text = http.StatusServiceUnavailable, "The report cannot be stored now."
+	}
+	refuse(w, status, text)
+}
+
+// refuse writes an answer; one without a text is no refusal.
+func refuse(w http.ResponseWriter, status int, text string) {
+	w.WriteHeader(status)
+	if text != "" {
+		fmt.Fprintln(w, text)
+	}
+}
+
+// receive stores the report of a request and returns its answer.
+func (h *Handler) receive(w http.ResponseWriter, r *http.Request, secret string) (status int, text string, err error) {
+	ctx := r.Context()
+	organizationID, vehicleID, err := h.Fleet.TrackerVehicle(ctx, h.DB, secret)
+	switch {
+	case problem.Of(err) == problem.NotFound:
+		address := rest.AddressBucket(browser.ClientIP(r, h.TrustedProxies))
+		if ok, err := h.count(ctx, w, "address "+address, refusalLimit); err != nil || !ok {
+			return http.StatusTooManyRequests, "Too many requests of this address had no valid secret.", err
+		}
+		return http.StatusNotFound, "The address of the tracker is not valid. Create another one with POST /vehicles/{id}/tracker.", nil
+	case err != nil:
+		return 0, "", err
+	}
+	if ok, err := h.count(ctx, w, "vehicle "+vehicleID, trackerLimit); err != nil || !ok {
+		return http.StatusTooManyRequests, "The tracker reports too often.", err
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		return http.StatusBadRequest, "The parameters are not well formed.", nil
+	}
+	report, wrong := parse(r.Form)
+	if wrong != "" {
+		return http.StatusBadRequest, "The parameter " + wrong + " is missing or not valid.", nil
+	}
+	var got fleet.TelemetryResult
+	err = h.DB.Write(ctx, func(tx *db.Tx) (err error) {
+		if report.At == 0 { // it has no clock
+			now, err := h.Fleet.Now(ctx, tx, organizationID)
+			if err != nil {
+				return err
+			}
+			report.At = now.UnixMilli()
+		}
+		reports := []fleet.Report{{Vehicle: fleet.VehicleRef{ID: vehicleID}, Data: report, Direct: true}}
+		got, err = h.Fleet.RecordTelemetryTx(ctx, tx, organizationID, reports, func(string) bool { return true })
+		return err
+	})
+	if err != nil {
+		return 0, "", err
+	}
+	if got.Rejected > 0 {
+		return http.StatusBadRequest, "The report was rejected: " + got.Verdicts[0].Code + ".", nil
+	}
+	return http.StatusOK, "", nil
+}
+
+// count counts a request, and sets Retry-After if it is one too many.
+func (h *Handler) count(ctx context.Context, w http.ResponseWriter, key string, limit int64) (bool, error) {
+	s, ok, err := h.Limiter.Acquire(ctx, key, limit)
+	if err == nil && !ok {
+		w.Header().Set("Retry-After", strconv.FormatInt(int64(math.Ceil(time.Until(s.Reset).Seconds())), 10))
+	}
+	return ok, err
+}
+
+// kphPerKnot converts knots to kilometers per hour.
+const kphPerKnot = 1.852
+
+// parse reads the parameters of a report. wrong names one that is missing or not valid.
+func parse(form url.Values) (r track.Report, wrong string) {
+	if !setTime(&r, form.Get("timestamp")) {
+		return r, "timestamp"
+	}
+	for _, f := range []struct {
+		name      string
+		field     track.Field
+		low, high float64
+		parts     float64 // of the parameter's unit
+		required  bool
+	}{
+		{"lat", track.Lat, -90, 90, 1e6, true},
+		{"lon", track.Lng, -180, 180, 1e6, true},
+		{"accuracy", track.Accuracy, 0, 1e7, 10, false},
+		{"altitude", track.Altitude, -1e5, 1e5, 10, false},
+		{"speed", track.Speed, 0, 2000, 10 * kphPerKnot, false},
+		{"batt", track.Battery, 0, 100, 1, false},
+		{"odometer", track.Odometer, 0, 1e10, 1, false},
+	} {
+		text := form.Get(f.name)
+		if text == "" && !f.required {
+			continue
+		}
+		n, err := strconv.ParseFloat(text, 64)
+		if f.name == "speed" && n < 0 {
+			continue // unknown
+		}
+		if err != nil || !(f.low <= n && n <= f.high) {
+			return r, f.name
+		}
+		r.Set(f.field, int64(math.Round(n*f.parts)))
+	}
+	bearing := form.Get("bearing")
+	if bearing == "" {
+		bearing = form.Get("heading")
+	}
+	// A negative one is unknown.
+	if n, err := strconv.ParseFloat(bearing, 64); bearing != "" && (err != nil || !(n <= 360)) {
+		return r, "bearing"
+	} else if bearing != "" && n >= 0 {
+		r.Set(track.Heading, int64(math.Round(n*10)))
+	}
+	return r, ""
+}
+
+// setTime sets the time of a report: seconds or milliseconds since 1970, or RFC 3339. Without a
+// time it is 0.
+func setTime(r *track.Report, text string) bool {
+	if text == "" {
+		return true
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		if n < 1<<31 {
+			n *= 1000
+		}
+		r.At = n
+		return 0 < n && n < 1<<47
+	}
+	t, err := rfc3339.Parse(text)
+	r.At = t.UnixMilli()
+	return err == nil && r.At > 0
+}
