@@ -181,3 +181,9 @@ func (a *App) fleetNotifier(e fleetpages.Environment) func(organizationID, kind,
 		a.live.PublishCoalesced(organizationID, e.Topic(kind, id))
 	}
 }
+
+// eventEmitted starts the delivery of a new event of a fleet to webhooks and streams.
+func (a *App) eventEmitted(organizationID string) {
+	a.Webhooks.WakeSources()
+	a.live.PublishCoalesced(organizationID, fleetapi.EventsTopic)
+}
