@@ -184,7 +184,7 @@ type Config struct {
 	AuditLogs []*audit.Log
 	// Sources are the fleets whose events [Service.RunSources] delivers.
 	Sources []Source
-	Logger    *slog.Logger // nil discards
+	Logger  *slog.Logger // nil discards
 }
 
 // Service manages webhooks and delivers events. It is safe for concurrent use.
