@@ -752,7 +752,7 @@ func checkEvents(v *problem.Validation, source event.Source, names []string) {
 	}
 	for i, name := range names {
 		if name != "*" && !isEventOf(source, event.Name(name)) {
-			v.Add(fmt.Sprintf("events.%d", i), "is not the name of an event of the %s", source)
+			v.Add(fmt.Sprintf("events.%d", i), "is not the name of an event")
 		}
 	}
 }

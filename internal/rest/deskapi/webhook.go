@@ -37,8 +37,8 @@ var webhookRecord = &schema.Record{Name: "webhook", Doc: "A subscription: a URL 
 	{Name: "id", Type: schema.ID()},
 	{Name: "object", Type: schema.Enum("webhook")},
 	{Name: "url", Type: schema.Formatted("uri", 2048), Access: schema.Required, Doc: "HTTPS, and publicly reachable.", Example: "https://example.com/hooks/helpdesk"},
-	{Name: "source", Type: schema.Enum(sourceNames...), Access: schema.CreateOnly, Doc: "Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the fleet). It cannot be changed."},
 	{Name: "events", Type: schema.Array(schema.Enum(append(deliveredNames[:len(deliveredNames):len(deliveredNames)], "*")...), 100), Access: schema.Required, Doc: "The subscribed events of the source. * is all, including future ones, except audit.recorded, which must be named and requires the permission settings.read.", Example: []string{"ticket.created", "message.customer_reply"}},
+	{Name: "source", Type: schema.Enum(sourceNames...), Access: schema.CreateOnly, Doc: "Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the fleet). It cannot be changed."},
 	{Name: "enabled", Type: schema.Bool(), Access: schema.Writable, Doc: "Defaults to true. While false, events queue. Setting it to true sends all undelivered events at once, oldest first: queued ones, scheduled retries, and those that ran out of attempts since it was last enabled, each with a new retry schedule. Newer events follow."},
 	{Name: "state", Type: schema.Enum("enabled", "disabled", "failed"), Doc: "failed: a delivery ran out of attempts. Enable the webhook again once the receiver works."},
 	{Name: "secret", Type: schema.String(16, 500), Access: schema.Writable, Nullable: true, WriteOnly: true, Doc: "Signs the deliveries. Without it a new webhook gets one, returned as generated_secret. A replaced secret signs beside the new one for 24 hours. null: deliveries are not signed."},
@@ -60,8 +60,8 @@ type wireWebhook struct {
 	ID             string           `json:"id"`
 	Object         string           `json:"object"`
 	URL            string           `json:"url"`
-	Source         event.Source     `json:"source"`
 	Events         []string         `json:"events"`
+	Source         event.Source     `json:"source"`
 	Enabled        bool             `json:"enabled"`
 	State          webhook.State    `json:"state"`
 	HasSecret      bool             `json:"has_secret"`

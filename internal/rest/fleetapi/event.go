@@ -64,6 +64,7 @@ func (a *API) eventRoutes() []rest.Route {
 	}
 	return []rest.Route{{
 		Method: "GET", Path: "/events", ID: "streamEvents", Tag: "Events", Summary: "Stream events",
+		Needs:  needs("rides", apikey.Read),
 		Query:  []rest.Param{{Name: "event", Kind: rest.EnumsParam, Values: names, Doc: "Only these events."}},
 		Stream: true, Handle: a.streamEvents,
 	}}
@@ -81,13 +82,6 @@ type eventStream struct {
 // streamEvents streams the events that a key may read, from now on, or after the one of the header
 // Last-Event-ID.
 func (a *API) streamEvents(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	readable := false
-	for _, resource := range eventResources {
-		readable = readable || r.Can(resource, apikey.Read)
-	}
-	if !readable {
-		return rest.Response{}, r.Require("rides", apikey.Read)
-	}
 	first, last, err := a.Fleet.OpenStream(ctx, r.Key.OrganizationID)
 	if err != nil {
 		return rest.Response{}, err
@@ -114,11 +108,7 @@ func (s *eventStream) run(ctx context.Context, send func(text string) bool) {
 	defer leave()
 	sub := s.api.Live.Subscribe(s.r.Key.OrganizationID)
 	defer sub.Close()
-	start := "retry: 2000\n\n"
-	if s.gap {
-		start += fmt.Sprintf("id: %d\nevent: gap\ndata: {}\n\n", s.after)
-	}
-	if !send(start) {
+	if !send("retry: 2000\n\n") || s.gap && !send(fmt.Sprintf("id: %d\nevent: gap\ndata: {}\n\n", s.after)) {
 		return
 	}
 	beat, end := time.NewTicker(live.Heartbeat), time.NewTimer(maxStreamLife)
