@@ -22,6 +22,8 @@ type fleetCmd struct {
 	Seed   fleetSeedCmd   `cmd:"" help:"Seed an empty fleet with demo data: two cities, vehicles, customers, rides."`
 	Import fleetImportCmd `cmd:"" help:"Import a fleet from a file, completely or not at all."`
 	Export fleetExportCmd `cmd:"" help:"Export a fleet, for import or record by record."`
+
+	Trigger fleetTriggerCmd `cmd:"" help:"Cause an event in the sandbox, for webhooks and streams."`
 }
 
 func (*fleetCmd) Help() string {

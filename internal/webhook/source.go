@@ -37,10 +37,9 @@ type sources struct {
 }
 
 const (
-	// Other processes create webhooks and record events too. One that uses SQLite is a command.
-	sourcePoll     = time.Second
-	sourcePollFile = 10 * time.Second
-	sourceBatch    = 100 // events per transaction
+	// sourcePoll is the interval of reads, since other processes create webhooks and record events too.
+	sourcePoll  = time.Second
+	sourceBatch = 100 // events per transaction
 )
 
 // WakeSources makes [Service.RunSources] read new events soon. It does not wait.
@@ -54,11 +53,7 @@ func (s *Service) WakeSources() {
 // RunSources delivers the events of fleets until ctx ends. Several processes may run it on the same
 // databases.
 func (s *Service) RunSources(ctx context.Context) {
-	poll := sourcePollFile
-	if s.db.Postgres() {
-		poll = sourcePoll
-	}
-	loop.EveryOr(ctx, poll, s.sources.wake, s.log, "deliver events of the fleets", s.RelaySources)
+	loop.EveryOr(ctx, sourcePoll, s.sources.wake, s.log, "deliver events of the fleets", s.RelaySources)
 }
 
 // RelaySources writes the deliveries of all new events of fleets.

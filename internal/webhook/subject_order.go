@@ -12,14 +12,38 @@ import (
 )
 
 // Deliveries of fleets name a subject, the vehicle of a ride for instance. Of one webhook and
-// subject, only the first waiting delivery in the order of the jobs is sent. The others wait, in this
-// process for a moment, else until the first one is due again. So a receiver gets the events of a
-// vehicle in order, and a delivery that is retried delays those of its vehicle only.
+// subject, only the first waiting delivery in the order of the jobs is sent. The others wait while
+// this process runs the first one. Otherwise they make room in their lane, since the first one may need it. So a
+// receiver gets the events of a vehicle in order, and a delivery that is retried delays those of its
+// vehicle only.
 
 // subjectOrder wakes the claimed deliveries of a webhook that wait for others of their subjects.
 type subjectOrder struct {
-	mu   sync.Mutex
-	byID map[string]chan struct{} // by webhook; closed when attempts were recorded
+	mu      sync.Mutex
+	byID    map[string]chan struct{} // by webhook; closed when attempts were recorded
+	running map[string]bool          // deliveries that this process has claimed
+}
+
+// enter notes that this process runs a delivery. leave must be called at its end.
+func (so *subjectOrder) enter(deliveryID string) (leave func()) {
+	so.mu.Lock()
+	defer so.mu.Unlock()
+	if so.running == nil {
+		so.running = make(map[string]bool)
+	}
+	so.running[deliveryID] = true
+	return func() {
+		so.mu.Lock()
+		defer so.mu.Unlock()
+		delete(so.running, deliveryID)
+	}
+}
+
+// runs reports whether this process runs a delivery.
+func (so *subjectOrder) runs(deliveryID string) bool {
+	so.mu.Lock()
+	defer so.mu.Unlock()
+	return so.running[deliveryID]
 }
 
 // recorded returns a channel that is closed when the next attempts of a webhook are recorded.
@@ -54,36 +78,34 @@ type behindError struct {
 
 func (*behindError) Error() string { return "an earlier delivery of the same subject waits" }
 
-// sqlAhead selects the due time of a waiting delivery of the same webhook and subject that precedes
-// another one. Ids almost have the order of jobs, so only the first few are compared.
-const sqlAhead = `SELECT a.next_at FROM (
+// sqlAhead selects the first waiting delivery, and its due time, among those of the same webhook and
+// subject that precede another one. Ids almost have the order of jobs, so only the first few are
+// compared.
+const sqlAhead = `SELECT a.id, a.next_at FROM (
 		SELECT o.id, o.next_at FROM deliveries d JOIN deliveries o ON o.webhook_id = d.webhook_id AND o.subject = d.subject AND o.state < 2 AND o.subject IS NOT NULL
 		WHERE d.webhook_id = $1 AND d.id = $2 ORDER BY o.id LIMIT 16) AS a
 	JOIN jobs j ON j.id = a.id WHERE j.seq < $3 ORDER BY j.seq LIMIT 1`
 
-// awaitSubject waits until no earlier delivery of the same subject waits. It returns a behindError
-// after a timeout, and if the earlier one is not due.
+// awaitSubject waits until no earlier delivery of the same subject waits. It returns a behindError if
+// this process does not run the earlier one.
 func (s *Service) awaitSubject(ctx context.Context, j *queue.Job) error {
-	timeout := time.NewTimer(turnWait)
-	defer timeout.Stop()
 	for {
 		recorded := s.subjects.recorded(j.Lane)
+		var ahead string
 		var due time.Time
-		err := s.db.QueryRow(context.WithoutCancel(ctx), sqlAhead, j.Lane, j.ID, j.Order()).Scan(db.IntoTime(&due))
+		err := s.db.QueryRow(context.WithoutCancel(ctx), sqlAhead, j.Lane, j.ID, j.Order()).Scan(&ahead, db.IntoTime(&due))
 		if errors.Is(err, db.ErrNoRows) {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("wait for the subject: %w", err)
 		}
-		if due.After(s.db.Now()) {
+		if !s.subjects.runs(ahead) {
 			return &behindError{due}
 		}
 		select {
 		case <-recorded:
-		case <-time.After(turnPoll): // another process may send the earlier one
-		case <-timeout.C:
-			return &behindError{}
+		case <-time.After(turnPoll): // it may have made room
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
