@@ -41,7 +41,7 @@ func (f *fleetReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 		return
 	}
-	if rand.IntN(20) == 0 {
+	if rand.IntN(50) == 0 {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
@@ -94,7 +94,7 @@ func TestFleetEventsCrash(t *testing.T) {
 	stopLoad()
 	writers.Wait()
 	fleetDB := p.fleetDatabase()
-	for range poll(t, time.Minute) {
+	for range poll(t, 3*time.Minute) {
 		var left int64
 		if err := p.watch.QueryRow(t.Context(), "SELECT count(*) FROM jobs WHERE kind = 'webhook-fleet'").Scan(&left); err != nil {
 			t.Fatal(err)
@@ -250,6 +250,7 @@ func (r *crashRider) ride(ctx context.Context) {
 			r.call(ctx, "POST", "/rides", map[string]string{"vehicle_id": r.vehicleID, "customer_id": r.customer}, nil)
 			continue
 		}
+		r.pause(ctx)
 		status := []string{"paused", "active", "completed"}[rand.IntN(3)]
 		change := map[string]string{"status": status}
 		if status == "completed" {

@@ -116,8 +116,8 @@ func (s *Service) awaitSubject(ctx context.Context, j *queue.Job) error {
 func (s *Service) parkBehind(ctx context.Context, j *queue.Job, until time.Time) error {
 	ctx = context.WithoutCancel(ctx)
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if soon := tx.Now.Add(turnPoll); until.Before(soon) {
-			until = soon
+		if !until.After(tx.Now) { // it is about to run
+			until = tx.Now.Add(turnPoll)
 		}
 		return j.RescheduleTx(ctx, tx, until)
 	})

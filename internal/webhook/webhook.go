@@ -489,6 +489,9 @@ func (s *Service) checkChange(c Change) error {
 	if c.URL != nil {
 		s.checkURL(&v, *c.URL)
 	}
+	if c.Events != nil {
+		checkNames(&v, *c.Events, isEvent)
+	}
 	checkSecret(&v, c.Secret)
 	if c.Secret != nil && c.Unsigned {
 		v.Add("secret", "must not be given for a webhook that becomes unsigned")
@@ -747,11 +750,16 @@ func (s *Service) checkURL(v *problem.Validation, raw string) {
 }
 
 func checkEvents(v *problem.Validation, source event.Source, names []string) {
+	checkNames(v, names, func(name event.Name) bool { return isEventOf(source, name) })
+}
+
+// checkNames adds issues of a list of events. valid reports whether an event can be subscribed to.
+func checkNames(v *problem.Validation, names []string, valid func(event.Name) bool) {
 	if len(names) == 0 {
 		v.Add("events", "must name at least one event")
 	}
 	for i, name := range names {
-		if name != "*" && !isEventOf(source, event.Name(name)) {
+		if name != "*" && !valid(event.Name(name)) {
 			v.Add(fmt.Sprintf("events.%d", i), "is not the name of an event")
 		}
 	}
