@@ -47,7 +47,8 @@ type eventData struct {
 	Changed     []string        `json:"changed,omitempty"` // members of the record that an update changed
 }
 
-// eventCustomer is a customer without personal data.
+// eventCustomer is a customer without personal data. Name and addresses are always null: client
+// libraries read a customer.created of either service.
 type eventCustomer struct {
 	ID            string         `json:"id"`
 	Object        string         `json:"object"`
@@ -57,6 +58,9 @@ type eventCustomer struct {
 	LicenseStatus string         `json:"driver_license_status"`
 	RideCount     int64          `json:"ride_count"`
 	OpenRideID    NullString     `json:"open_ride_id"`
+	Name          NullString     `json:"name"`
+	Email         NullString     `json:"email"`
+	Phone         NullString     `json:"phone"`
 }
 
 // EventSource returns the source of the environment's events.
