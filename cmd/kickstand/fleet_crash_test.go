@@ -64,7 +64,11 @@ func (f *fleetReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // end. Each event must reach the webhook at least once, and those of a vehicle in their order.
 // KICKSTAND_TEST_KILLS sets the number of kills.
 func TestFleetEventsCrash(t *testing.T) {
-	kills := testNumber(t, "KICKSTAND_TEST_KILLS", 5)
+	standard := 3
+	if testing.Short() {
+		standard = 1
+	}
+	kills := testNumber(t, "KICKSTAND_TEST_KILLS", standard)
 	p := newPatient(t)
 	got := &fleetReceiver{first: map[string][]string{}, seen: map[string]bool{}, counts: map[string]int{}}
 	receiver := httptest.NewServer(got)
