@@ -3932,8 +3932,8 @@ type Webhook struct {
 	// events at once, oldest first: queued ones, scheduled retries, and those that ran out of
 	// attempts since it was last enabled, each with a new retry schedule. Newer events follow.
 	Enabled bool `json:"enabled"`
-	// The subscribed events. * is all, including future ones, except audit.recorded, which must
-	// be named and requires the permission settings.read.
+	// The subscribed events of the source. * is all, including future ones, except
+	// audit.recorded, which must be named and requires the permission settings.read.
 	Events []WebhookEvent `json:"events"`
 	// The generated secret of a new webhook, only in this answer.
 	GeneratedSecret *string `json:"generated_secret"`
@@ -3945,15 +3945,19 @@ type Webhook struct {
 	// Error of the newest attempt.
 	LastError *string `json:"last_error"`
 	Object    string  `json:"object"`
-	// One delivery at a time, in the order of the events.
+	// One delivery at a time, in the order of the events. Always false for events of the fleet,
+	// which are in order for each vehicle.
 	Ordered bool `json:"ordered"`
 	// Format of deliveries: a is flat with camelCase fields, b (the default) nested with
-	// snake_case fields.
+	// snake_case fields. Events of the fleet have form b only.
 	PayloadForm WebhookPayloadForm `json:"payload_form"`
 	// Deliveries that wait for an attempt.
 	QueuedEvents int64 `json:"queued_events"`
 	// Times of the retries; defaults to two.
 	RetrySchedule WebhookRetrySchedule `json:"retry_schedule"`
+	// Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the
+	// fleet). It cannot be changed.
+	Source WebhookSource `json:"source"`
 	// failed: a delivery ran out of attempts. Enable the webhook again once the receiver works.
 	State     WebhookState `json:"state"`
 	UpdatedAt time.Time    `json:"updated_at"`
@@ -3981,19 +3985,23 @@ type WebhookCreate struct {
 	// events at once, oldest first: queued ones, scheduled retries, and those that ran out of
 	// attempts since it was last enabled, each with a new retry schedule. Newer events follow.
 	Enabled Optional[bool] `json:"enabled,omitzero"`
-	// The subscribed events. * is all, including future ones, except audit.recorded, which must
-	// be named and requires the permission settings.read.
+	// The subscribed events of the source. * is all, including future ones, except
+	// audit.recorded, which must be named and requires the permission settings.read.
 	Events []WebhookEvent `json:"events"`
-	// One delivery at a time, in the order of the events.
+	// One delivery at a time, in the order of the events. Always false for events of the fleet,
+	// which are in order for each vehicle.
 	Ordered Optional[bool] `json:"ordered,omitzero"`
 	// Format of deliveries: a is flat with camelCase fields, b (the default) nested with
-	// snake_case fields.
+	// snake_case fields. Events of the fleet have form b only.
 	PayloadForm Optional[WebhookPayloadForm] `json:"payload_form,omitzero"`
 	// Times of the retries; defaults to two.
 	RetrySchedule Optional[WebhookRetrySchedule] `json:"retry_schedule,omitzero"`
 	// Signs the deliveries. Without it a new webhook gets one, returned as generated_secret. A
 	// replaced secret signs beside the new one for 24 hours. null: deliveries are not signed.
 	Secret Optional[string] `json:"secret,omitzero"`
+	// Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the
+	// fleet). It cannot be changed.
+	Source Optional[WebhookSource] `json:"source,omitzero"`
 	// HTTPS, and publicly reachable.
 	URL string `json:"url"`
 }
@@ -4107,13 +4115,14 @@ type WebhookUpdate struct {
 	// events at once, oldest first: queued ones, scheduled retries, and those that ran out of
 	// attempts since it was last enabled, each with a new retry schedule. Newer events follow.
 	Enabled Optional[bool] `json:"enabled,omitzero"`
-	// The subscribed events. * is all, including future ones, except audit.recorded, which must
-	// be named and requires the permission settings.read.
+	// The subscribed events of the source. * is all, including future ones, except
+	// audit.recorded, which must be named and requires the permission settings.read.
 	Events Optional[[]WebhookEvent] `json:"events,omitzero"`
-	// One delivery at a time, in the order of the events.
+	// One delivery at a time, in the order of the events. Always false for events of the fleet,
+	// which are in order for each vehicle.
 	Ordered Optional[bool] `json:"ordered,omitzero"`
 	// Format of deliveries: a is flat with camelCase fields, b (the default) nested with
-	// snake_case fields.
+	// snake_case fields. Events of the fleet have form b only.
 	PayloadForm Optional[WebhookPayloadForm] `json:"payload_form,omitzero"`
 	// Times of the retries; defaults to two.
 	RetrySchedule Optional[WebhookRetrySchedule] `json:"retry_schedule,omitzero"`
@@ -4293,6 +4302,23 @@ const (
 	DeliveryEventSLAWarning            DeliveryEvent = "sla.warning"
 	DeliveryEventSLABreached           DeliveryEvent = "sla.breached"
 	DeliveryEventAuditRecorded         DeliveryEvent = "audit.recorded"
+	DeliveryEventRideReserved          DeliveryEvent = "ride.reserved"
+	DeliveryEventRideStarted           DeliveryEvent = "ride.started"
+	DeliveryEventRidePaused            DeliveryEvent = "ride.paused"
+	DeliveryEventRideResumed           DeliveryEvent = "ride.resumed"
+	DeliveryEventRideCompleted         DeliveryEvent = "ride.completed"
+	DeliveryEventRideCancelled         DeliveryEvent = "ride.cancelled"
+	DeliveryEventRideUpdated           DeliveryEvent = "ride.updated"
+	DeliveryEventVehicleCreated        DeliveryEvent = "vehicle.created"
+	DeliveryEventVehicleUpdated        DeliveryEvent = "vehicle.updated"
+	DeliveryEventVehicleStateChanged   DeliveryEvent = "vehicle.state_changed"
+	DeliveryEventVehicleDeleted        DeliveryEvent = "vehicle.deleted"
+	DeliveryEventZoneCreated           DeliveryEvent = "zone.created"
+	DeliveryEventZoneUpdated           DeliveryEvent = "zone.updated"
+	DeliveryEventZoneDeleted           DeliveryEvent = "zone.deleted"
+	DeliveryEventCustomerBlocked       DeliveryEvent = "customer.blocked"
+	DeliveryEventCustomerUnblocked     DeliveryEvent = "customer.unblocked"
+	DeliveryEventCustomerAnonymised    DeliveryEvent = "customer.anonymised"
 )
 
 // DeliveryState is a string with one of the values below, or one that this version does not know.
@@ -4631,6 +4657,23 @@ const (
 	WebhookEventSLAWarning            WebhookEvent = "sla.warning"
 	WebhookEventSLABreached           WebhookEvent = "sla.breached"
 	WebhookEventAuditRecorded         WebhookEvent = "audit.recorded"
+	WebhookEventRideReserved          WebhookEvent = "ride.reserved"
+	WebhookEventRideStarted           WebhookEvent = "ride.started"
+	WebhookEventRidePaused            WebhookEvent = "ride.paused"
+	WebhookEventRideResumed           WebhookEvent = "ride.resumed"
+	WebhookEventRideCompleted         WebhookEvent = "ride.completed"
+	WebhookEventRideCancelled         WebhookEvent = "ride.cancelled"
+	WebhookEventRideUpdated           WebhookEvent = "ride.updated"
+	WebhookEventVehicleCreated        WebhookEvent = "vehicle.created"
+	WebhookEventVehicleUpdated        WebhookEvent = "vehicle.updated"
+	WebhookEventVehicleStateChanged   WebhookEvent = "vehicle.state_changed"
+	WebhookEventVehicleDeleted        WebhookEvent = "vehicle.deleted"
+	WebhookEventZoneCreated           WebhookEvent = "zone.created"
+	WebhookEventZoneUpdated           WebhookEvent = "zone.updated"
+	WebhookEventZoneDeleted           WebhookEvent = "zone.deleted"
+	WebhookEventCustomerBlocked       WebhookEvent = "customer.blocked"
+	WebhookEventCustomerUnblocked     WebhookEvent = "customer.unblocked"
+	WebhookEventCustomerAnonymised    WebhookEvent = "customer.anonymised"
 	WebhookEventAll                   WebhookEvent = "*"
 )
 
@@ -4650,6 +4693,16 @@ type WebhookRetrySchedule string
 const (
 	WebhookRetryScheduleOne WebhookRetrySchedule = "one"
 	WebhookRetryScheduleTwo WebhookRetrySchedule = "two"
+)
+
+// WebhookSource is a string with one of the values below, or one that this version does not know.
+type WebhookSource string
+
+// Values of [WebhookSource].
+const (
+	WebhookSourceHelpdesk WebhookSource = "helpdesk"
+	WebhookSourceFleet    WebhookSource = "fleet"
+	WebhookSourceSandbox  WebhookSource = "sandbox"
 )
 
 // WebhookState is a string with one of the values below, or one that this version does not know.

@@ -55,6 +55,7 @@ var otherCommands = map[string]string{
 	"user reset-factors": "factors.reset, by package account/factor; needs a factor",
 	"user unlink":        "identity.unlinked, by package account; needs an identity provider",
 	"channel prove":      "channel.proven, by package connection; needs an address without a proof",
+	"fleet trigger":      "changes records of the sandbox, as its API does",
 	"fleet import":       "fleet.imported, by package fleet, when something is imported",
 	"import mbox":        "import.started and import.finished, by package importer",
 	"import csv":         "as import mbox",

@@ -32,6 +32,7 @@ var particular = map[string][]string{
 	"channel connect": {"sms", "--org=acme", "--address=+14155550100"},
 	"key create":      {"--org=acme", "--service=helpdesk", "--environment=live", "--name=Report", "--level=read_only"},
 	"fleet import":    {"-", "--org=acme", "--environment=live"},
+	"fleet trigger":   {"zone.created", "--org=acme"},
 	"sla set":         {"--org=acme", "--priority=urgent", "--first-response=15m"},
 	"inbound route":   {"00000000-0000-7000-8000-000000000000", "--org=acme"},
 	"ready":           {"http://127.0.0.1:1"},

@@ -24,6 +24,7 @@ type fleetCmd struct {
 	Export fleetExportCmd `cmd:"" help:"Export a fleet, for import or record by record."`
 
 	Tracker fleetTrackerCmd `cmd:"" help:"Create an address to which the tracker of a vehicle reports."`
+	Trigger fleetTriggerCmd `cmd:"" help:"Cause an event in the sandbox, for webhooks and streams."`
 }
 
 func (*fleetCmd) Help() string {

@@ -103,6 +103,7 @@ func (m *moment) UnmarshalText(text []byte) error {
 type shownWebhook struct {
 	ID             string           `json:"id"`
 	URL            string           `json:"url"`
+	Source         event.Source     `json:"source"`
 	Events         []string         `json:"events"`
 	State          webhook.State    `json:"state"`
 	HasSecret      bool             `json:"has_secret"`
@@ -118,7 +119,7 @@ type shownWebhook struct {
 
 func showWebhook(w webhook.Webhook) shownWebhook {
 	return shownWebhook{
-		w.ID, w.URL, w.Events, w.State, w.HasSecret, w.PayloadForm, w.RetrySchedule, w.Ordered, w.DrainRate,
+		w.ID, w.URL, w.Source, w.Events, w.State, w.HasSecret, w.PayloadForm, w.RetrySchedule, w.Ordered, w.DrainRate,
 		w.QueuedEvents, w.DroppedEvents, momentOf(w.LastDeliveryAt), w.LastError,
 	}
 }
@@ -150,13 +151,13 @@ func (c *webhookListCmd) Run(ctx context.Context, e *env) error {
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-			fmt.Fprintln(t, "ID\tSTATE\tQUEUED\tDROPPED\tLAST ATTEMPT\tLAST ERROR\tURL")
+			fmt.Fprintln(t, "ID\tSOURCE\tSTATE\tQUEUED\tDROPPED\tLAST ATTEMPT\tLAST ERROR\tURL")
 			for _, s := range shown {
 				state := string(s.State)
 				if s.DrainRate > 0 {
 					state += fmt.Sprintf(", draining %d/s", s.DrainRate)
 				}
-				fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", s.ID, state, s.QueuedEvents, s.DroppedEvents, formatTime(s.LastDeliveryAt), firstNonEmpty(oneLine(printable(s.LastError)), "-"), s.URL)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", s.ID, s.Source, state, s.QueuedEvents, s.DroppedEvents, formatTime(s.LastDeliveryAt), firstNonEmpty(oneLine(printable(s.LastError)), "-"), s.URL)
 			}
 			t.Flush()
 		})

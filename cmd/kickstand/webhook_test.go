@@ -67,7 +67,7 @@ func TestWebhookCommands(t *testing.T) {
 			break
 		}
 	}
-	if got := kickstand("webhook", "list", "--org=acme"); !strings.Contains(got, hook.ID+"  disabled  1 ") {
+	if got := kickstand("webhook", "list", "--org=acme"); !strings.Contains(got, hook.ID+"  helpdesk  disabled  1 ") {
 		t.Errorf("list said %q", got)
 	}
 	if got := kickstand("webhook", "deliveries", "--org=acme", "--ticket=1"); !strings.Contains(got, "ticket.created  untried  0 ") {

@@ -407,14 +407,14 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err := a.openAccounts(out, in); err != nil {
 		return nil, err
 	}
+	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Production), Emitted: a.eventEmitted})
+	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Sandbox), Emitted: a.eventEmitted})
 	if err := a.openHelpdesk(out, in); err != nil {
 		return nil, err
 	}
 	if err := a.openMap(out.providers); err != nil {
 		return nil, err
 	}
-	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Production)})
-	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Sandbox)})
 	return a, nil
 }
 
@@ -632,6 +632,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		DB: a.DB, Queue: a.queue, Events: &a.events, Box: a.box, AllowPrivate: c.AllowPrivateReceivers,
 		Transport:      a.metrics.WebhookTransport(netguard.NewTransport(netguard.Guard{AllowPrivate: c.AllowPrivateReceivers})),
 		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: out.outbox, BaseURL: c.BaseURL, Quotas: a.Quotas, Audit: a.Audit, AuditLogs: a.AuditLogs(), Logger: a.log,
+		Sources: []webhook.Source{a.Fleet.Service, a.Sandbox.Service},
 		Changed: func(organizationID, id string) { a.live.PublishCoalesced(organizationID, "webhook:"+id) },
 	})
 	a.Calls = a.openCalls()

@@ -142,7 +142,7 @@ func (a *App) openFleetAPI(f Fleet, live, sandbox fleetBase) (*rest.API, error) 
 	if !f.Live() {
 		base, name = sandbox, "sandbox"
 	}
-	c := describeFleet(&fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, TrackerURL: a.TrackerURL(&f, ""), Account: a.fleetAccount}, base)
+	c := describeFleet(&fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, TrackerURL: a.TrackerURL(&f, ""), Account: a.fleetAccount, Live: a.live}, base)
 	c.Keys, c.Audit, c.Requests, c.DB, c.Box = a.Keys, f.Audit, a.Requests, f.DB, a.box
 	c.KeyLimiter, c.AddressLimiter = a.rateLimiter(name+"-key"), a.rateLimiter(name+"-address")
 	c.TrustedProxies, c.Log, c.Addresses = a.config.TrustedProxies, a.log, a.apiAddresses(live, sandbox)
@@ -202,4 +202,10 @@ func (a *App) fleetNotifier(e fleetpages.Environment) func(organizationID, kind,
 		}
 		a.live.PublishCoalesced(organizationID, e.Topic(kind, id))
 	}
+}
+
+// eventEmitted starts the delivery of a new event of a fleet to webhooks and streams.
+func (a *App) eventEmitted(organizationID string) {
+	a.Webhooks.WakeSources()
+	a.live.PublishCoalesced(organizationID, fleetapi.EventsTopic)
 }

@@ -56,7 +56,7 @@ func (a *App) OutgoingWork(ctx context.Context) (w OutgoingWork, err error) {
 		switch {
 		case k.Kind == mailKind:
 			w.Mails = k
-		case k.Kind != webhook.JobKind && k.Kind != webhook.OrderedKind && !strings.HasPrefix(k.Kind, desk.SendKind("")):
+		case !slices.Contains(webhook.Kinds[:], k.Kind) && !strings.HasPrefix(k.Kind, desk.SendKind("")):
 			w.Others = append(w.Others, k)
 		}
 	}

@@ -148,6 +148,9 @@ func (a *App) maintain(ctx context.Context, now time.Time) error {
 		{"indexing customers", func() error { return a.Desk.ReconcileCustomers(ctx) }},
 		{"deleting old uploads", func() error { return a.Imports.PurgeUploads(ctx) }},
 		{"deleting old events", func() error { return a.purgeEvents(ctx, now) }}, // after the deliveries that refer to them
+		{"deleting old events of the fleets", func() error {
+			return errors.Join(a.Fleet.PurgeEvents(ctx), a.Sandbox.PurgeEvents(ctx))
+		}},
 	} {
 		if err := work.do(); err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", work.what, err))

@@ -3,6 +3,7 @@ package clientgen
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -10,7 +11,11 @@ import (
 func (p *phpWriter) record(r *Record) {
 	class := Pascal(r.Name)
 	var params, args strings.Builder
-	seen := map[string]bool{"source": true, "json": true, "read": true}
+	whole := "source" // the parameter of the whole record
+	if slices.ContainsFunc(r.Members, func(m Member) bool { return Camel(m.Name) == whole }) {
+		whole = "stored"
+	}
+	seen := map[string]bool{whole: true, "json": true, "read": true}
 	for _, m := range r.Members {
 		name := Camel(m.Name)
 		if seen[name] {
@@ -26,13 +31,13 @@ func (p *phpWriter) record(r *Record) {
 		doc = "The schema `" + cmp.Or(r.Schema, r.Name) + "` of the API."
 	}
 	code := phpDoc("", doc) + "final class " + class + " extends Record\n{\n" +
-		"    private function __construct(\n" + params.String() + "        \\stdClass $source,\n    ) {\n" +
-		"        parent::__construct($source);\n    }\n\n" +
+		"    private function __construct(\n" + params.String() + "        \\stdClass $" + whole + ",\n    ) {\n" +
+		"        parent::__construct($" + whole + ");\n    }\n\n" +
 		"    public static function fromJson(\\stdClass $json): static\n    {\n"
 	if len(r.Members) > 0 {
 		code += fmt.Sprintf("        $read = new Reader($json, %s);\n", phpString(strings.ReplaceAll(r.Name, "_", " ")))
 	}
-	code += "        return new self(\n" + args.String() + "            source: $json,\n        );\n    }\n}\n"
+	code += "        return new self(\n" + args.String() + "            " + whole + ": $json,\n        );\n    }\n}\n"
 	p.file("src/Model/"+class, "Kickstand\\Model",
 		[]string{"Kickstand\\Enum", "Kickstand\\Internal\\Reader", "Kickstand\\Record"}, code)
 }

@@ -62,8 +62,11 @@ type Event struct {
 	ID             string    `json:"id"` // UUIDv7, set by EmitTx
 	OrganizationID string    `json:"organization_id"`
 	Name           Name      `json:"event"`
-	At             time.Time `json:"created_at"` // the transaction's time, set by EmitTx
+	At             time.Time `json:"created_at"` // the transaction's time, set by EmitTx; of a fleet, by its clock
 	Data           Data      `json:"data"`
+
+	Source  Source `json:"-"` // empty: the helpdesk
+	Subject string `json:"-"` // of a fleet: the record within which its events are in order
 }
 
 // Data is the snapshot of an event; fields that do not apply are nil. Its JSON is
@@ -76,6 +79,7 @@ type Data struct {
 	Changes  map[string]Change `json:"changes,omitempty"` // by field name, on update events
 	Entry    json.RawMessage   `json:"entry,omitempty"`   // of the audit log, as exported
 	Test     bool              `json:"test,omitempty"`    // a sample event of a test delivery
+	Fleet    json.RawMessage   `json:"fleet,omitempty"`   // all data of an event of a fleet, as sent
 }
 
 // Ticket is a snapshot of a ticket.
@@ -283,13 +287,25 @@ func Find(ctx context.Context, q db.Querier, id string) (Event, error) {
 
 // FindAll returns the events with the given ids that are stored, in any order.
 func FindAll(ctx context.Context, q db.Querier, ids []string) ([]Event, error) {
-	rows, err := db.All(ctx, q, scanRow, selectRows+"WHERE id = ANY($1)", WithRows(ids))
-	if err != nil {
-		return nil, err
+	ids, fleetIDs := split(ids)
+	var list []Event
+	if len(ids) > 0 {
+		rows, err := db.All(ctx, q, scanRow, selectRows+"WHERE id = ANY($1)", WithRows(ids))
+		if err != nil {
+			return nil, err
+		}
+		wanted := make(map[string]bool, len(ids))
+		for _, id := range ids {
+			wanted[id] = true
+		}
+		list = expand(rows, func(e *Event) bool { return wanted[e.ID] })
 	}
-	wanted := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		wanted[id] = true
+	if len(fleetIDs) > 0 {
+		events, err := findFleet(ctx, q, fleetIDs)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, events...)
 	}
-	return expand(rows, func(e *Event) bool { return wanted[e.ID] }), nil
+	return list, nil
 }

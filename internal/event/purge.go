@@ -16,14 +16,17 @@ const purgeStep = 500
 // deliveries, which may be sent or resent and show the sent content, and those that share
 // their rows. It works in small steps, oldest first, and returns the number of deleted rows.
 func Purge(ctx context.Context, d *db.DB, before time.Time) (int, error) {
-	total, after := 0, ""
-	err := db.Steps(ctx, func() (more bool, err error) {
-		n, last, err := purgeSome(ctx, d, after, before)
-		total, after = total+n, last
-		return last != "", err
-	})
-	if err != nil {
-		return total, fmt.Errorf("delete old events: %w", err)
+	total := 0
+	for _, some := range []func(context.Context, *db.DB, string, time.Time) (int, string, error){purgeSome, purgeFleetSome} {
+		after := ""
+		err := db.Steps(ctx, func() (more bool, err error) {
+			n, last, err := some(ctx, d, after, before)
+			total, after = total+n, last
+			return last != "", err
+		})
+		if err != nil {
+			return total, fmt.Errorf("delete old events: %w", err)
+		}
 	}
 	return total, nil
 }

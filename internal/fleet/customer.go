@@ -154,7 +154,7 @@ func (s *Service) CreateCustomerTx(ctx context.Context, tx *db.Tx, organizationI
 		return Customer{}, alreadyExistsError("external_id")
 	}
 	s.notify(tx, organizationID, CustomerKind, c.ID)
-	return c, nil
+	return c, s.emitCustomer(ctx, tx, a, nil, &c)
 }
 
 // UpdateCustomerTx updates a customer that the caller's transaction has locked. An
@@ -213,11 +213,11 @@ func (s *Service) UpdateCustomerTx(ctx context.Context, tx *db.Tx, organizationI
 	if err := s.recordCustomer(ctx, tx, organizationID, c.ID, former.Status, c.Status); err != nil {
 		return Customer{}, err
 	}
-	return s.saveCustomer(ctx, tx, a, c)
+	return s.saveCustomer(ctx, tx, a, former, c)
 }
 
 // saveCustomer writes a changed customer as a new revision.
-func (s *Service) saveCustomer(ctx context.Context, tx *db.Tx, a orgContext, c Customer) (Customer, error) {
+func (s *Service) saveCustomer(ctx context.Context, tx *db.Tx, a orgContext, former, c Customer) (Customer, error) {
 	c.UpdatedAt = nextUpdatedAt(c.UpdatedAt, a.now)
 	c.revision++
 	doc, err := encode(c)
@@ -235,7 +235,7 @@ func (s *Service) saveCustomer(ctx context.Context, tx *db.Tx, a orgContext, c C
 		return Customer{}, fmt.Errorf("update a customer: %w", err)
 	}
 	s.notify(tx, a.id, CustomerKind, c.ID)
-	return c, nil
+	return c, s.emitCustomer(ctx, tx, a, &former, &c)
 }
 
 // AnonymiseCustomerTx permanently clears a customer's personal fields, external_id
@@ -253,12 +253,13 @@ func (s *Service) AnonymiseCustomerTx(ctx context.Context, tx *db.Tx, organizati
 	if c.OpenRideID != "" {
 		return Customer{}, conflict("customer_has_open_ride", "the customer has an open ride, %s", c.OpenRideID)
 	}
+	former := c
 	c.ExternalID, c.Name, c.Email, c.Phone, c.Language, c.BlockReason, c.BirthDate = "", "", "", "", "", "", ""
 	if err := s.recordCustomer(ctx, tx, organizationID, c.ID, c.Status, CustomerAnonymised); err != nil {
 		return Customer{}, err
 	}
 	c.Status, c.LicenseStatus, c.MarketingConsent, c.Metadata = CustomerAnonymised, "none", false, map[string]string{}
-	return s.saveCustomer(ctx, tx, a, c)
+	return s.saveCustomer(ctx, tx, a, former, c)
 }
 
 // check adds issues of a customer that is not anonymised, and normalizes phone and

@@ -65,9 +65,10 @@ type Service struct {
 
 	// entropy makes ids of the same millisecond ascend, so that ids sort by
 	// creation (fleet-api.md 0).
-	entropy io.Reader
+	entropy ulid.MonotonicReader
 
 	changed func(organizationID, kind, id string)
+	emitted func(organizationID string)
 
 	settings    stampedCache[Settings]
 	subaccounts stampedCache[Subaccount]
@@ -89,6 +90,8 @@ type Config struct {
 	// (RideKind, ...) and id. After a change of the whole fleet, kind and id are
 	// empty. Changed must return quickly. Nil disables it.
 	Changed func(organizationID, kind, id string)
+	// Emitted is called after the commit of each event, like Changed. Nil disables it.
+	Emitted func(organizationID string)
 }
 
 // Open returns the service of one environment.
@@ -98,7 +101,7 @@ func Open(c Config) *Service {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, packedRides: packedRides,
+		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, emitted: c.Emitted, packedRides: packedRides,
 		rideIndex: rideindex.New(c.DB, rideindex.DefaultSizes()), rideLists: defaultRideListLimits(), budget: defaultScanBudget(),
 		settings: newStampedCache[Settings](maxCached), subaccounts: newStampedCache[Subaccount](maxCached), plans: newStampedCache[Plan](maxCached),
 		fences: newStampedCache[fences](maxCached), rowCounts: newStampedCache[rowCount](maxCached),
@@ -293,6 +296,7 @@ type orgContext struct {
 	settings *Settings // shared; read-only
 	revision int64
 	offset   time.Duration // of the clock from real time
+	recorded bool          // events are recorded
 	now      time.Time     // by the organization's clock, in whole microseconds
 }
 
@@ -300,10 +304,13 @@ type orgContext struct {
 func (s *Service) orgContext(ctx context.Context, q db.Querier, now time.Time, organizationID string) (orgContext, error) {
 	a := orgContext{id: organizationID}
 	var stamp, offset int64
-	err := q.QueryRow(ctx, "SELECT revision, stamp, clock_offset FROM settings WHERE organization_id = $1", organizationID).Scan(&a.revision, &stamp, &offset)
+	var until *int64
+	err := q.QueryRow(ctx, "SELECT revision, stamp, clock_offset, "+recordedUntil+" FROM settings s WHERE organization_id = $1", organizationID).
+		Scan(&a.revision, &stamp, &offset, &until)
 	if err != nil {
 		return a, wrapReadError(err, "fleet")
 	}
+	a.recorded = isRecorded(until, now)
 	a.offset = time.Duration(offset) * time.Microsecond
 	a.now = now.UTC().Truncate(time.Microsecond).Add(a.offset)
 	a.settings, err = s.settings.get(organizationID, stamp, func(into *Settings) error {

@@ -6,6 +6,8 @@ import "github.com/kickstand-dev/kickstand/internal/db"
 func Invariants() []db.Invariant {
 	const open = "status IN ('reserved', 'active', 'paused')"
 	return []db.Invariant{
+		{Name: "events are numbered up to their log", Table: "events",
+			Broken: `SELECT e.id FROM events e LEFT JOIN event_logs l ON l.organization_id = e.organization_id WHERE l.sequence IS NULL OR e.sequence > l.sequence`},
 		{Name: "vehicles have at most one open ride", Table: "rides",
 			Broken: "SELECT vehicle_id FROM rides WHERE " + open + " GROUP BY organization_id, vehicle_id HAVING count(*) > 1"},
 		{Name: "customers have at most one open ride", Table: "rides",

@@ -210,6 +210,9 @@ func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 		return err
 	}
 	s.notifyRide(tx, a.id, r)
+	if err := s.emitRide(ctx, tx, a, nil, r); err != nil {
+		return err
+	}
 	return s.invalidateRollups(ctx, tx, a.id, nil, r)
 }
 
@@ -231,6 +234,9 @@ func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a orgContext, befor
 		return err
 	}
 	s.notifyRide(tx, a.id, r)
+	if err := s.emitRide(ctx, tx, a, before, r); err != nil {
+		return err
+	}
 	return s.invalidateRollups(ctx, tx, a.id, before, r)
 }
 

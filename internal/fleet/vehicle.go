@@ -13,6 +13,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -414,7 +415,11 @@ func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a orgContext, stor
 	if err != nil {
 		return err
 	}
-	return v.insertStateChanges(ctx, tx, a.id)
+	changes := v.changes
+	if err := v.insertStateChanges(ctx, tx, a.id); err != nil {
+		return err
+	}
+	return s.emitVehicle(ctx, tx, a, stored, v, changes)
 }
 
 // encode sets the document and the due time.
@@ -521,7 +526,10 @@ func (s *Service) CreateVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 		return v, s.claimVehicleKeys(ctx, tx, a.id, &Vehicle{}, &v)
 	}
 	s.notify(tx, a.id, VehicleKind, v.ID)
-	return v, v.insertStateChanges(ctx, tx, a.id)
+	if err := v.insertStateChanges(ctx, tx, a.id); err != nil {
+		return v, err
+	}
+	return v, s.emit(ctx, tx, a, event.VehicleCreated, v.ID, v.SubaccountID, a.now, eventData{Vehicle: v.doc})
 }
 
 // setType copies form factor and propulsion from the vehicle type. It returns the
@@ -862,6 +870,9 @@ func (s *Service) DeleteVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 		return err
 	}
 	s.notify(tx, organizationID, VehicleKind, id)
+	if err := s.emit(ctx, tx, v.org, event.VehicleDeleted, v.ID, v.SubaccountID, v.org.now, eventData{Vehicle: v.doc}); err != nil {
+		return err
+	}
 	return s.record(ctx, tx, organizationID, VehicleDeleted, audit.Target{Type: "vehicle", ID: id, Name: v.Code}, nil)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -379,7 +380,7 @@ func (s *Service) createZone(ctx context.Context, tx *db.Tx, organizationID stri
 		return Zone{}, alreadyExistsError("external_id")
 	}
 	s.notify(tx, organizationID, ZoneKind, z.ID)
-	return z, nil
+	return z, s.emitZone(ctx, tx, a, event.ZoneCreated, nil, &z)
 }
 
 // UpdateZoneTx updates a zone that the caller's transaction has locked. An update
@@ -462,22 +463,32 @@ func (s *Service) UpdateZoneTx(ctx context.Context, tx *db.Tx, organizationID st
 		return Zone{}, fmt.Errorf("update a zone: %w", err)
 	}
 	s.notify(tx, organizationID, ZoneKind, z.ID)
+	if err := s.emitZone(ctx, tx, a, event.ZoneUpdated, &former, &z); err != nil {
+		return Zone{}, err
+	}
 	return z, s.recordChange(ctx, tx, organizationID, ZoneUpdated, audit.Target{Type: "zone", ID: z.ID, Name: z.Name}, former, z)
 }
 
 // DeleteZoneTx deletes a zone in the caller's transaction. Its id remains in rides.
 // Error: NotFound.
 func (s *Service) DeleteZoneTx(ctx context.Context, tx *db.Tx, organizationID, id string) error {
-	var subaccountID, name string
-	err := tx.QueryRow(ctx, "DELETE FROM zones WHERE organization_id = $1 AND id = $2 RETURNING subaccount_id, name", organizationID, id).Scan(&subaccountID, &name)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return err
+	}
+	var z Zone
+	err = tx.QueryRow(ctx, "DELETE FROM zones WHERE organization_id = $1 AND id = $2 RETURNING doc", organizationID, id).Scan(db.IntoJSON(&z))
 	if err := wrapReadError(err, "zone"); err != nil {
 		return err
 	}
 	s.notify(tx, organizationID, ZoneKind, id)
-	if err := s.record(ctx, tx, organizationID, ZoneDeleted, audit.Target{Type: "zone", ID: id, Name: name}, nil); err != nil {
+	if err := s.emitZone(ctx, tx, a, event.ZoneDeleted, nil, &z); err != nil {
 		return err
 	}
-	return s.restampSubaccount(ctx, tx, organizationID, subaccountID)
+	if err := s.record(ctx, tx, organizationID, ZoneDeleted, audit.Target{Type: "zone", ID: id, Name: z.Name}, nil); err != nil {
+		return err
+	}
+	return s.restampSubaccount(ctx, tx, organizationID, z.SubaccountID)
 }
 
 // check adds issues of the zone and normalizes it. sub may be nil.

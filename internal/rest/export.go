@@ -28,7 +28,7 @@ var formatTypes = [...]string{"application/json", NDJSON, CSV, GeoJSON}
 
 // chooseFormat returns the client's preferred format, by the Accept header.
 func (rt *Route) chooseFormat(lines []string) (format, error) {
-	if len(lines) == 0 || rt.File {
+	if len(lines) == 0 || rt.File || rt.Stream {
 		return formatJSON, nil // or the type of a file
 	}
 	offered := formatTypes[:1]

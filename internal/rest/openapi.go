@@ -119,7 +119,7 @@ func exampleID(of string) string {
 func (a *API) tagList() (tags []object) {
 	for i := range a.routes {
 		name := a.routes[i].Tag
-		if !slices.ContainsFunc(tags, func(t object) bool { return t["name"] == name }) {
+		if !a.routes[i].Stream && !slices.ContainsFunc(tags, func(t object) bool { return t["name"] == name }) {
 			t := object{"name": name}
 			if doc := a.c.Tags[name]; doc != "" {
 				t["description"] = doc
@@ -135,6 +135,9 @@ func (b *documentBuilder) paths() (object, error) {
 	paths := object{}
 	for i := range b.api.routes {
 		rt := &b.api.routes[i]
+		if rt.Stream {
+			continue
+		}
 		item, _ := paths[rt.Path].(object)
 		if item == nil {
 			item = object{}

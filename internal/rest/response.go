@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -14,8 +15,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 )
 
-// Response is the answer of a handler: [OK], [Created], [WithStatus], [NoContent], [List], [Export]
-// or [File].
+// Response is the answer of a handler: [OK], [Created], [WithStatus], [NoContent], [List], [Export],
+// [File] or [Stream].
 type Response struct {
 	status   int // 0: the route's
 	record   any
@@ -23,6 +24,7 @@ type Response struct {
 	page     *page
 	rows     iter.Seq2[Document, error]
 	file     *fileContent
+	stream   func(ctx context.Context, send func(text string) bool)
 	about    string // subaccounts, separated by spaces
 
 	// Encoded form.
@@ -123,7 +125,7 @@ func etag(text []byte) string {
 
 // finish encodes an answer, once.
 func (r *Request) finish(a *Response) error {
-	if a.encoded || a.rows != nil || a.file != nil {
+	if a.encoded || a.rows != nil || a.file != nil || a.stream != nil {
 		return nil
 	}
 	if a.status == 0 {

@@ -383,6 +383,10 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 		a.sendFile(w, r, got.file)
 		return nil
 	}
+	if got.stream != nil {
+		r.sendStream(w, got.stream)
+		return nil
+	}
 	a.answer(w, r, &got)
 	return nil
 }
@@ -402,6 +406,9 @@ func (a *API) handle(r *Request) (Response, error) {
 	}
 	if (got.file != nil) != r.route.File {
 		return Response{}, fmt.Errorf("%s answers with a file without File in its route, or the reverse", r.route.ID)
+	}
+	if (got.stream != nil) != r.route.Stream {
+		return Response{}, fmt.Errorf("%s answers with a stream without Stream in its route, or the reverse", r.route.ID)
 	}
 	changes := r.http.Method != http.MethodGet && r.http.Method != http.MethodHead
 	if changes && !r.wrote && !r.route.Claim {

@@ -46,6 +46,9 @@ type Route struct {
 	// GeoJSON permits exports as FeatureCollection, for records with a field "geometry".
 	GeoJSON bool
 	File    bool // a GET answered by [File] with any media type
+	// Stream marks a GET answered by [Stream]. It is not part of the OpenAPI document: client
+	// libraries and assistants read whole answers.
+	Stream bool
 
 	Input   *schema.Record // body; nil: none
 	MaxBody int64          // bytes; 0: 1 MiB

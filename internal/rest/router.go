@@ -112,6 +112,8 @@ func (rt *Route) check() error {
 		return errors.New("it needs a Handle")
 	case (rt.Needs.Resource == "") != (rt.Needs.Action == ""):
 		return errors.New("a permission is a resource and an action")
+	case rt.Stream && (rt.Method != "GET" || rt.Output != nil || rt.File):
+		return errors.New("a stream is the answer of a GET that has no other")
 	case rt.List && rt.Output == nil:
 		return errors.New("a list needs an Output")
 	case rt.File && (rt.Method != "GET" || rt.Output != nil):

@@ -124,6 +124,7 @@ var literals = map[reflect.Type][]string{
 	reflect.TypeFor[webhook.Schedule](): {string(webhook.LongSchedule), string(webhook.ShortSchedule)},
 	reflect.TypeFor[webhook.State]():    {string(webhook.Enabled), string(webhook.Disabled), string(webhook.Failed)},
 	reflect.TypeFor[webhook.Wait]():     {string(webhook.WaitNothing), string(webhook.WaitTime), string(webhook.WaitTurn), string(webhook.WaitEnabled)},
+	reflect.TypeFor[event.Source]():     {string(event.Helpdesk), string(event.Fleet), string(event.Sandbox)},
 	reflect.TypeFor[event.Name]():       nil, // any text: more are added
 }
 

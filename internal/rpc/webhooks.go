@@ -44,6 +44,7 @@ func organization(ctx context.Context) string {
 type webhookRecord struct {
 	ID             string           `json:"id"`
 	URL            string           `json:"url"`
+	Source         event.Source     `json:"source"`
 	Events         []string         `json:"events"`
 	Enabled        bool             `json:"enabled"`
 	State          webhook.State    `json:"state"`
@@ -62,7 +63,7 @@ type webhookRecord struct {
 
 func newWebhookRecord(w webhook.Webhook) webhookRecord {
 	r := webhookRecord{
-		ID: w.ID, URL: w.URL, Events: w.Events, Enabled: w.State == webhook.Enabled, State: w.State, HasSecret: w.HasSecret,
+		ID: w.ID, URL: w.URL, Source: w.Source, Events: w.Events, Enabled: w.State == webhook.Enabled, State: w.State, HasSecret: w.HasSecret,
 		PayloadForm: w.PayloadForm, RetrySchedule: w.RetrySchedule, Ordered: w.Ordered, QueuedEvents: w.QueuedEvents, DroppedEvents: w.DroppedEvents,
 		LastError: orNull(w.LastError), CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
 	}
@@ -89,6 +90,7 @@ func (p webhookProcedures) list(ctx context.Context, _ None) ([]webhookRecord, e
 
 type createWebhook struct {
 	URL           string           `json:"url"`
+	Source        event.Source     `json:"source,omitempty"`
 	Events        []string         `json:"events"`
 	Secret        *string          `json:"secret"`
 	Enabled       *bool            `json:"enabled"`
@@ -99,7 +101,7 @@ type createWebhook struct {
 
 func (p webhookProcedures) create(ctx context.Context, in createWebhook) (webhookRecord, error) {
 	w, err := p.webhooks.Create(ctx, organization(ctx), webhook.New{
-		URL: in.URL, Events: in.Events, Secret: in.Secret, Disabled: in.Enabled != nil && !*in.Enabled,
+		URL: in.URL, Source: in.Source, Events: in.Events, Secret: in.Secret, Disabled: in.Enabled != nil && !*in.Enabled,
 		PayloadForm: in.PayloadForm, RetrySchedule: in.RetrySchedule, Ordered: in.Ordered, MayAudit: true, // admins only
 	})
 	return newWebhookRecord(w), err

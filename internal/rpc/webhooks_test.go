@@ -121,14 +121,14 @@ func result(json string) string { return `{"result":{"data":{"json":` + json + `
 func TestWebhookProcedures(t *testing.T) {
 	f := newWebhookFixture(t)
 	f.want("GET", "webhooks.list", "", 200, result(`[]`))
-	first := `{"id":"ID","url":"https://receiver.example.com/","events":["ticket.created"],"enabled":true,"state":"enabled","hasSecret":true,` +
+	first := `{"id":"ID","url":"https://receiver.example.com/","source":"helpdesk","events":["ticket.created"],"enabled":true,"state":"enabled","hasSecret":true,` +
 		`"payloadForm":"b","retrySchedule":"two","ordered":false,"drainRate":null,"queuedEvents":0,"droppedEvents":0,"lastDeliveryAt":null,"lastError":null,"created_at":"TIME","updated_at":"TIME"}`
 	status, created := f.call("POST", "webhooks.create", `{"url":"https://receiver.example.com/","events":["ticket.created"],"secret":"hush, this is one"}`)
 	if got := anonymous(created); status != 200 || got != result(first) {
 		t.Fatalf("got %d %s, want %s", status, got, result(first))
 	}
 	id := anyID.FindString(created)
-	second := `{"id":"ID","url":"https://other.example.com/","events":["*"],"enabled":false,"state":"disabled","hasSecret":false,` +
+	second := `{"id":"ID","url":"https://other.example.com/","source":"helpdesk","events":["*"],"enabled":false,"state":"disabled","hasSecret":false,` +
 		`"payloadForm":"a","retrySchedule":"one","ordered":false,"drainRate":null,"queuedEvents":0,"droppedEvents":0,"lastDeliveryAt":null,"lastError":null,"created_at":"TIME","updated_at":"TIME"}`
 	f.want("POST", "webhooks.create", `{"url":"https://other.example.com/","events":["*"],"enabled":false,"payloadForm":"a","retrySchedule":"one"}`, 200, result(second))
 	f.want("GET", "webhooks.list", "", 200, result("["+first+","+second+"]"))

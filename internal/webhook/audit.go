@@ -52,7 +52,8 @@ func (o settings) with(c Change) settings {
 		o.URL = *c.URL
 	}
 	if c.Events != nil {
-		o.Events = joinEvents(*c.Events)
+		source, _ := splitEvents(o.Events)
+		o.Events = joinEvents(source, *c.Events)
 	}
 	if c.PayloadForm != nil {
 		o.PayloadForm = *c.PayloadForm

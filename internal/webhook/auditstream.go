@@ -40,9 +40,14 @@ const (
 	maxAuditQueue = 1000
 )
 
-// isEvent reports whether name is an event.
+// isEvent reports whether name is an event of any source.
 func isEvent(name event.Name) bool {
-	return name == event.AuditRecorded || slices.Contains(event.Names[:], name)
+	return slices.ContainsFunc(event.Sources[:], func(s event.Source) bool { return isEventOf(s, name) })
+}
+
+// isEventOf reports whether name is an event of a source.
+func isEventOf(source event.Source, name event.Name) bool {
+	return slices.Contains(source.Names(), name) || name == event.AuditRecorded && source == event.Helpdesk
 }
 
 // subscribesAudit reports whether a list of events includes the audit log.
@@ -57,7 +62,7 @@ func errMayNotAudit() error {
 // applyAuditChange checks the effect of a change on the audit subscription, creates or deletes
 // the cursors, and returns the change to apply: webhooks with audit entries are ordered.
 func (s *Service) applyAuditChange(ctx context.Context, tx *db.Tx, id string, before settings, c Change) (Change, error) {
-	was := matches(before.Events, event.AuditRecorded)
+	was := matches(before.Events, event.Helpdesk, event.AuditRecorded)
 	is := was
 	if c.Events != nil {
 		is = subscribesAudit(*c.Events)

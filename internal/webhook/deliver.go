@@ -47,6 +47,9 @@ type attempt struct {
 // deliver runs one job: it attempts to deliver an event to a webhook.
 func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
 	err := s.deliverInOrder(ctx, j)
+	if behind, ok := errors.AsType[*behindError](err); ok {
+		return s.parkBehind(ctx, j, behind.until)
+	}
 	switch {
 	case errors.Is(err, errNewBacklog):
 		return s.deliver(ctx, j)
@@ -73,8 +76,14 @@ func (s *Service) deliverInOrder(ctx context.Context, j *queue.Job) error {
 	if err != nil {
 		return err
 	}
-	if t.ordered != (j.Kind == OrderedKind) {
+	if t.kind() != j.Kind {
 		return errOtherKind
+	}
+	if j.Kind == FleetKind {
+		defer s.subjects.enter(j.ID)()
+		if err := s.awaitSubject(ctx, j); err != nil {
+			return err
+		}
 	}
 	if t.backlog != "" {
 		if !t.ordered { // ordered lanes are in order already
@@ -120,17 +129,20 @@ func (s *Service) changeKind(ctx context.Context, j *queue.Job) error {
 		// The cached webhook may be a second old.
 		tx.AfterCommit(func() { s.cache.Delete(j.Lane) })
 		var ordered bool
-		err := tx.QueryRow(ctx, "SELECT ordered FROM webhooks WHERE id = $1 FOR UPDATE", j.Lane).Scan(&ordered)
+		var events string
+		err := tx.QueryRow(ctx, "SELECT ordered, events FROM webhooks WHERE id = $1 FOR UPDATE", j.Lane).Scan(&ordered, &events)
 		if errors.Is(err, db.ErrNoRows) {
 			return j.FinishTx(ctx, tx)
 		}
 		if err != nil {
 			return err
 		}
-		if err := j.RetryTx(ctx, tx, tx.Now); err != nil || kindOf(ordered) == j.Kind {
+		source, _ := splitEvents(events)
+		kind := kindOf(source, ordered)
+		if err := j.RetryTx(ctx, tx, tx.Now); err != nil || kind == j.Kind {
 			return err
 		}
-		_, err = s.queue.MoveLaneTx(ctx, tx, j.Kind, kindOf(ordered), j.Lane) // later jobs move the rest of the lane
+		_, err = s.queue.MoveLaneTx(ctx, tx, j.Kind, kind, j.Lane) // later jobs move the rest of the lane
 		return err
 	})
 }
@@ -143,7 +155,7 @@ func (s *Service) attemptDelivery(ctx context.Context, j *queue.Job, backlog str
 	switch {
 	case err != nil:
 		return attempt{}, err
-	case t.ordered != (j.Kind == OrderedKind):
+	case t.kind() != j.Kind:
 		return attempt{}, errOtherKind
 	case !t.enabled:
 		return attempt{}, errLater

@@ -321,8 +321,8 @@ func TestOrderedOfOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.update(w.ID, webhook.Change{Ordered: new(true)})
-	if held := r.count("SELECT count(*) FROM held_lanes"); held != 2 {
-		t.Errorf("got %d lanes held, want 2", held)
+	if held := r.count("SELECT count(*) FROM held_lanes"); held != 3 {
+		t.Errorf("got %d lanes held, want 3", held)
 	}
 }
 

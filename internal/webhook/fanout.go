@@ -18,7 +18,13 @@ type subscription struct {
 	enabled bool
 	ordered bool
 	form    payload.Form
-	events  string
+	events  string // as stored
+}
+
+// source returns the source of the subscribed events.
+func (s *subscription) source() event.Source {
+	source, _ := splitEvents(s.events)
+	return source
 }
 
 const selectSubscription = "SELECT id, state = 'enabled', ordered, payload_form, events FROM webhooks"
@@ -36,14 +42,19 @@ func (s *Service) fanOut(ctx context.Context, tx *db.Tx, events []event.Event) e
 	if err != nil {
 		return fmt.Errorf("find webhooks: %w", err)
 	}
-	if len(subs) == 0 {
+	return s.deliverTx(ctx, tx, subs, events)
+}
+
+// deliverTx writes a delivery and its job for every pair of event and subscription.
+func (s *Service) deliverTx(ctx context.Context, tx *db.Tx, subs []subscription, events []event.Event) error {
+	if len(subs) == 0 || len(events) == 0 {
 		return nil
 	}
 	var all []newDelivery
 	for i := range events {
 		e := &events[i]
 		for _, sub := range subs {
-			if !matches(sub.events, e.Name) {
+			if !matches(sub.events, e.Source, e.Name) {
 				continue
 			}
 			all = append(all, newDelivery{sub, e, tx.NewID()})
@@ -74,8 +85,8 @@ const insertRows = 16
 var insertDeliveries = func() (statements [insertRows + 1]string) {
 	var rows []string
 	for n := 1; n <= insertRows; n++ {
-		rows = append(rows, fmt.Sprintf("($%d, $%d, $%d, $%d, 0, $%d)", 5*n-4, 5*n-3, 5*n-2, 5*n-1, 5*n))
-		statements[n] = "INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at) VALUES " + strings.Join(rows, ", ")
+		rows = append(rows, fmt.Sprintf("($%d, $%d, $%d, $%d, 0, $%d, $%d)", 6*n-5, 6*n-4, 6*n-3, 6*n-2, 6*n-1, 6*n))
+		statements[n] = "INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at, subject) VALUES " + strings.Join(rows, ", ")
 	}
 	return statements
 }()
@@ -83,18 +94,18 @@ var insertDeliveries = func() (statements [insertRows + 1]string) {
 // enqueue writes deliveries and their jobs.
 func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) error {
 	jobs := make([]queue.New, len(all))
-	args := make([]any, 0, 5*min(len(all), insertRows))
+	args := make([]any, 0, 6*min(len(all), insertRows))
 	for some := range slices.Chunk(all, insertRows) {
 		args = args[:0]
 		for _, d := range some {
-			args = append(args, d.subscription.id, d.id, d.event.ID, string(d.event.Name), tx.Now.UnixMicro())
+			args = append(args, d.subscription.id, d.id, d.event.ID, string(d.event.Name), tx.Now.UnixMicro(), db.Text(d.event.Subject))
 		}
 		if err := tx.Queue(ctx, insertDeliveries[len(some)], args...); err != nil {
 			return fmt.Errorf("write deliveries: %w", err)
 		}
 	}
 	for i, d := range all {
-		jobs[i] = queue.New{ID: d.id, Kind: kindOf(d.ordered), Lane: d.subscription.id, Tenant: d.event.OrganizationID, Payload: encodePayload(jobPayload{eventID: d.event.ID, event: string(d.event.Name)})}
+		jobs[i] = queue.New{ID: d.id, Kind: kindOf(d.event.Source, d.ordered), Lane: d.subscription.id, Tenant: d.event.OrganizationID, Payload: encodePayload(jobPayload{eventID: d.event.ID, event: string(d.event.Name)})}
 	}
 	if err := s.queue.EnqueueTx(ctx, tx, jobs...); err != nil {
 		return err

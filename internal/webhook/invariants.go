@@ -9,7 +9,8 @@ func Invariants() []db.Invariant {
 		{Name: "deliveries have events", Table: "deliveries",
 			Broken: `SELECT d.id FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id LEFT JOIN events e ON e.id = d.event_id
 				WHERE d.is_test = 0 AND e.id IS NULL
-				AND NOT EXISTS (SELECT 1 FROM events s WHERE s.id = substr(d.event_id, 1, 35) || '0' AND s.members IS NOT NULL)`},
+				AND NOT EXISTS (SELECT 1 FROM events s WHERE s.id = substr(d.event_id, 1, 35) || '0' AND s.members IS NOT NULL)
+				AND NOT EXISTS (SELECT 1 FROM fleet_events f WHERE f.id = d.event_id)`},
 		{Name: "waiting deliveries have jobs", Table: "deliveries",
 			Broken: `SELECT d.id FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id LEFT JOIN jobs j ON j.id = d.id
 				WHERE d.state < 2 AND d.is_test = 0 AND j.id IS NULL`},

@@ -23,14 +23,15 @@ func (s *Service) requeueUndelivered(ctx context.Context, tx *db.Tx, id string) 
 		return fmt.Errorf("find exhausted deliveries: %w", err)
 	}
 	var ordered bool
-	var organizationID string
-	if err := tx.QueryRow(ctx, "SELECT ordered, organization_id FROM webhooks WHERE id = $1", id).Scan(&ordered, &organizationID); err != nil {
+	var organizationID, events string
+	if err := tx.QueryRow(ctx, "SELECT ordered, organization_id, events FROM webhooks WHERE id = $1", id).Scan(&ordered, &organizationID, &events); err != nil {
 		return err
 	}
+	source, _ := splitEvents(events)
 	ids, jobs := make([]string, len(lost)), make([]queue.New, len(lost))
 	for i, d := range lost {
 		ids[i] = d.id
-		jobs[i] = queue.New{ID: d.id, Kind: kindOf(ordered), Lane: id, Tenant: organizationID, Payload: encodePayload(d.jobPayload), Order: max(d.order, int64(i)+1)}
+		jobs[i] = queue.New{ID: d.id, Kind: kindOf(source, ordered), Lane: id, Tenant: organizationID, Payload: encodePayload(d.jobPayload), Order: max(d.order, int64(i)+1)}
 	}
 	if len(ids) > 0 {
 		if err := tx.Queue(ctx, "UPDATE deliveries SET state = 0, schedule_start = attempts WHERE webhook_id = $1 AND id = ANY($2)", id, ids); err != nil {

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,9 @@ type replayItem struct {
 	webhookID string // empty: all subscribed webhooks
 	event     event.Event
 }
+
+// source returns the source of the event.
+func (r *replayItem) source() event.Source { return cmp.Or(r.event.Source, event.Helpdesk) }
 
 // Replay sends the events of deliveries, of any of the organization's webhooks, to the same
 // webhooks again: all of them or, with an error, none. It returns the ids of the new deliveries
@@ -134,7 +138,7 @@ func (s *Service) replay(ctx context.Context, tx *db.Tx, organizationID string, 
 	for i := range repeats {
 		r := &repeats[i]
 		for _, sub := range subs {
-			if sub.id == r.webhookID || r.webhookID == "" && matches(sub.events, r.event.Name) {
+			if sub.id == r.webhookID && sub.source() == r.source() || r.webhookID == "" && matches(sub.events, r.event.Source, r.event.Name) {
 				d := newDelivery{sub, &r.event, tx.NewID()}
 				all, ids = append(all, d), append(ids, d.id)
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
@@ -94,6 +95,7 @@ func (s *Service) writeBatch(ctx context.Context, batch []*result) {
 	for i, r := range batch {
 		if i == 0 || r.job.Lane != batch[i-1].job.Lane {
 			s.turns.next(r.job.Lane)
+			s.subjects.wake(r.job.Lane)
 		}
 	}
 }
@@ -170,7 +172,7 @@ func (s *Service) finishOrRetry(ctx context.Context, tx *db.Tx, r *result) error
 		if err := j.RetryTx(ctx, tx, at); err != nil {
 			return err
 		}
-		if kind := kindOf(ordered); kind != j.Kind { // changed during the attempt
+		if kind := kindOf(event.Helpdesk, ordered); kind != j.Kind && j.Kind != FleetKind { // changed during the attempt
 			if _, err := s.queue.MoveLaneTx(ctx, tx, j.Kind, kind, j.Lane); err != nil {
 				return err
 			}

@@ -37,7 +37,7 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 		return TestResult{}, fmt.Errorf("test webhook: %w", err)
 	}
 	created := s.db.Now()
-	e := Sample(subscribed(w.Events), s.baseURL, created)
+	e := SampleOf(w.Source, subscribed(w.Source, w.Events), s.baseURL, created)
 	e.ID, e.OrganizationID, e.Data.Test = s.db.NewID(), organizationID, true
 	body, err := payload.Render(t.form, &e)
 	if err != nil {
@@ -82,9 +82,9 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 }
 
 // subscribed returns the first event of a subscription.
-func subscribed(names []string) event.Name {
+func subscribed(source event.Source, names []string) event.Name {
 	if len(names) == 0 || names[0] == "*" {
-		return event.TicketCreated
+		return source.Names()[0]
 	}
 	return event.Name(names[0])
 }

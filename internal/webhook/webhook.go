@@ -56,10 +56,17 @@ import (
 const (
 	JobKind     = "webhook"
 	OrderedKind = "webhook-ordered" // of webhooks with one delivery at a time
+	FleetKind   = "webhook-fleet"   // of webhooks with events of a fleet, see [Source]
 )
 
-func kindOf(ordered bool) string {
-	if ordered {
+// Kinds lists the kinds of delivery jobs.
+var Kinds = [...]string{JobKind, OrderedKind, FleetKind}
+
+func kindOf(source event.Source, ordered bool) string {
+	switch {
+	case source.OfFleet():
+		return FleetKind
+	case ordered:
 		return OrderedKind
 	}
 	return JobKind
@@ -96,7 +103,8 @@ type Webhook struct {
 	ID             string
 	OrganizationID string
 	URL            string
-	Events         []string // names of events, or "*"
+	Source         event.Source
+	Events         []string // names of events of the source, or "*"
 	State          State
 	HasSecret      bool
 	PayloadForm    payload.Form
@@ -115,12 +123,13 @@ type Webhook struct {
 type New struct {
 	ID            string // unused UUID; empty: assigned
 	URL           string
+	Source        event.Source // empty: the helpdesk; it never changes
 	Events        []string
 	Secret        *string      // signing secret; nil: unsigned
 	Disabled      bool         // create in state Disabled
 	PayloadForm   payload.Form // empty means b
 	RetrySchedule Schedule     // empty means two
-	Ordered       bool         // one delivery at a time, in order
+	Ordered       bool         // one delivery at a time, in order; not for fleets
 	// MayAudit permits a subscription to [event.AuditRecorded], which is refused otherwise.
 	MayAudit bool
 }
@@ -173,7 +182,9 @@ type Config struct {
 	Audit   *audit.Log // nil records nothing
 	// AuditLogs are the logs streamed by [Service.RunAudit].
 	AuditLogs []*audit.Log
-	Logger    *slog.Logger // nil discards
+	// Sources are the fleets whose events [Service.RunSources] delivers.
+	Sources []Source
+	Logger  *slog.Logger // nil discards
 }
 
 // Service manages webhooks and delivers events. It is safe for concurrent use.
@@ -191,6 +202,7 @@ type Service struct {
 	quotas       *quota.Service
 	audit        *audit.Log
 	stream       auditStream
+	sources      sources
 	log          *slog.Logger
 
 	cache    *cache.Cache[string, *cachedWebhook]
@@ -198,6 +210,7 @@ type Service struct {
 	recorder recorder
 	windows  concurrencyLimits
 	turns    backlogOrder
+	subjects subjectOrder
 }
 
 // Open returns a service, registered as the queue's worker for its job kinds and as a listener
@@ -210,6 +223,7 @@ func Open(c Config) *Service {
 		cache: cache.New[string, *cachedWebhook](maxCached, cacheTTL), bodies: cache.NewSized[bodyKey](bodyBudget, func(b []byte) int { return len(b) }),
 	}
 	s.stream = auditStream{logs: c.AuditLogs, wake: make(chan struct{}, 1)}
+	s.sources = sources{list: c.Sources, wake: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -223,7 +237,7 @@ func Open(c Config) *Service {
 	// deliver records failures of receivers. Errors returned to the queue are internal, so jobs
 	// retry without limit.
 	forever := func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true }
-	for _, kind := range []string{JobKind, OrderedKind} {
+	for _, kind := range Kinds {
 		c.Queue.Handle(queue.Worker{
 			Kind:         kind,
 			Ordered:      kind == OrderedKind,
@@ -302,7 +316,7 @@ func scanWebhook(row db.Row) (Webhook, error) {
 	err := row.Scan(&w.ID, &w.OrganizationID, &w.URL, &events, &w.State, &w.HasSecret, &w.PayloadForm, &w.RetrySchedule, &w.Ordered, &w.DrainRate,
 		&w.QueuedEvents, &w.DroppedEvents, db.IntoTime(&w.LastDeliveryAt), db.IntoText(&w.LastError),
 		db.IntoTime(&w.CreatedAt), db.IntoTime(&w.UpdatedAt))
-	w.Events = strings.Fields(events)
+	w.Source, w.Events = splitEvents(events)
 	return w, err
 }
 
@@ -338,9 +352,16 @@ func (s *Service) CreateTx(ctx context.Context, tx *db.Tx, organizationID string
 	if n.RetrySchedule == "" {
 		n.RetrySchedule = ShortSchedule
 	}
+	if n.Source == "" {
+		n.Source = event.Helpdesk
+	}
 	var v problem.Validation
 	s.checkURL(&v, n.URL)
-	checkEvents(&v, n.Events)
+	if !n.Source.Valid() {
+		v.Add("source", "must be helpdesk, fleet or sandbox")
+	}
+	checkEvents(&v, n.Source, n.Events)
+	checkSourceSettings(&v, n.Source, n.PayloadForm, n.Ordered)
 	checkSecret(&v, n.Secret)
 	checkForm(&v, n.PayloadForm)
 	checkSchedule(&v, n.RetrySchedule)
@@ -386,10 +407,15 @@ func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, 
 	if err := s.quotas.CheckWebhooks(ctx, tx, organizationID, count+1); err != nil {
 		return Webhook{}, err
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO webhooks (id, organization_id, url, events, state, payload_form, retry_schedule, ordered, secret, created_at, updated_at, created_by)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11)`,
-		id, organizationID, n.URL, joinEvents(n.Events), string(state), string(n.PayloadForm), string(n.RetrySchedule), n.Ordered,
-		s.sealSecret(id, n.Secret), tx.Now.UnixMicro(), db.Text(creator(ctx))); err != nil {
+	var source any
+	if n.Source.OfFleet() {
+		source = string(n.Source)
+		tx.AfterCommit(s.WakeSources)
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO webhooks (id, organization_id, url, events, state, payload_form, retry_schedule, ordered, secret, created_at, updated_at, created_by, source)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12)`,
+		id, organizationID, n.URL, joinEvents(n.Source, n.Events), string(state), string(n.PayloadForm), string(n.RetrySchedule), n.Ordered,
+		s.sealSecret(id, n.Secret), tx.Now.UnixMicro(), db.Text(creator(ctx)), source); err != nil {
 		return Webhook{}, err
 	}
 	if err := saveVersion(ctx, tx, id, 1, version{n.URL, n.PayloadForm}); err != nil {
@@ -401,7 +427,7 @@ func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, 
 		}
 	}
 	s.changed(tx, organizationID, id)
-	chosen, err := audit.Diff(struct{}{}, settings{Events: joinEvents(n.Events), State: state, PayloadForm: n.PayloadForm, RetrySchedule: n.RetrySchedule, Ordered: n.Ordered})
+	chosen, err := audit.Diff(struct{}{}, settings{Events: joinEvents(n.Source, n.Events), State: state, PayloadForm: n.PayloadForm, RetrySchedule: n.RetrySchedule, Ordered: n.Ordered})
 	if err != nil {
 		return Webhook{}, err
 	}
@@ -464,7 +490,7 @@ func (s *Service) checkChange(c Change) error {
 		s.checkURL(&v, *c.URL)
 	}
 	if c.Events != nil {
-		checkEvents(&v, *c.Events)
+		checkNames(&v, *c.Events, isEvent)
 	}
 	checkSecret(&v, c.Secret)
 	if c.Secret != nil && c.Unsigned {
@@ -494,6 +520,10 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 	if err != nil {
 		return false, err
 	}
+	source, _ := splitEvents(before.Events)
+	if err := checkSourceChange(source, c); err != nil {
+		return false, err
+	}
 	if c, err = s.applyAuditChange(ctx, tx, id, before, c); err != nil {
 		return false, err
 	}
@@ -503,7 +533,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 	}
 	var events any
 	if c.Events != nil {
-		events = joinEvents(*c.Events)
+		events = joinEvents(source, *c.Events)
 	}
 	var number int64
 	var now version
@@ -525,7 +555,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 	tx.AfterCommit(func() { s.cache.Delete(id) })
 	s.changed(tx, organizationID, id)
 	if c.Ordered != nil && *c.Ordered != ordered {
-		if moving, err = s.queue.MoveLaneTx(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
+		if moving, err = s.queue.MoveLaneTx(ctx, tx, kindOf(source, ordered), kindOf(source, *c.Ordered), id); err != nil {
 			return false, err
 		}
 		if state != Enabled { // suspended before there were two kinds, perhaps
@@ -570,7 +600,7 @@ func (s *Service) moveRemaining(ctx context.Context, id string, ordered bool) er
 			if err != nil {
 				return err
 			}
-			more, err = s.queue.MoveLaneTx(ctx, tx, kindOf(!ordered), kindOf(ordered), id)
+			more, err = s.queue.MoveLaneTx(ctx, tx, kindOf(event.Helpdesk, !ordered), kindOf(event.Helpdesk, ordered), id)
 			return err
 		})
 		if err != nil {
@@ -603,8 +633,9 @@ func (s *Service) DeleteTx(ctx context.Context, tx *db.Tx, organizationID, id st
 		return err
 	}
 	tx.AfterCommit(func() { s.cache.Delete(id) })
+	tx.AfterCommit(s.WakeSources)
 	s.changed(tx, organizationID, id)
-	for _, kind := range []string{JobKind, OrderedKind} {
+	for _, kind := range Kinds {
 		if err := s.queue.DeleteLaneTx(ctx, tx, kind, id); err != nil {
 			return fmt.Errorf("delete webhook: %w", err)
 		}
@@ -630,7 +661,7 @@ func (s *Service) suspend(ctx context.Context, tx *db.Tx, id string, to State) e
 // holdLanes stops claims of a webhook's jobs. It holds both lanes, because the webhook may change
 // its kind meanwhile.
 func (s *Service) holdLanes(ctx context.Context, tx *db.Tx, id string) error {
-	for _, kind := range []string{JobKind, OrderedKind} {
+	for _, kind := range Kinds {
 		if err := s.queue.HoldLaneTx(ctx, tx, kind, id); err != nil {
 			return err
 		}
@@ -659,7 +690,7 @@ func (s *Service) resume(ctx context.Context, tx *db.Tx, id string) error {
 		id, string(Enabled)); err != nil {
 		return err
 	}
-	for _, kind := range []string{JobKind, OrderedKind} {
+	for _, kind := range Kinds {
 		if err := s.queue.RunNowTx(ctx, tx, kind, id); err != nil {
 			return err
 		}
@@ -718,15 +749,47 @@ func (s *Service) checkURL(v *problem.Validation, raw string) {
 	}
 }
 
-func checkEvents(v *problem.Validation, names []string) {
+func checkEvents(v *problem.Validation, source event.Source, names []string) {
+	checkNames(v, names, func(name event.Name) bool { return isEventOf(source, name) })
+}
+
+// checkNames adds issues of a list of events. valid reports whether an event can be subscribed to.
+func checkNames(v *problem.Validation, names []string, valid func(event.Name) bool) {
 	if len(names) == 0 {
 		v.Add("events", "must name at least one event")
 	}
 	for i, name := range names {
-		if name != "*" && !isEvent(event.Name(name)) {
+		if name != "*" && !valid(event.Name(name)) {
 			v.Add(fmt.Sprintf("events.%d", i), "is not the name of an event")
 		}
 	}
+}
+
+// checkSourceSettings adds issues of settings that webhooks of fleets do not have.
+func checkSourceSettings(v *problem.Validation, source event.Source, f payload.Form, ordered bool) {
+	if !source.OfFleet() {
+		return
+	}
+	if f == payload.Flat {
+		v.Add("payloadForm", `must be "b" for events of the fleet`)
+	}
+	if ordered {
+		v.Add("ordered", "must be false for events of the fleet, which are always in order for each vehicle")
+	}
+}
+
+// checkSourceChange returns the issues of a change to a webhook of a source.
+func checkSourceChange(source event.Source, c Change) error {
+	var v problem.Validation
+	if c.Events != nil {
+		checkEvents(&v, source, *c.Events)
+	}
+	var f payload.Form
+	if c.PayloadForm != nil {
+		f = *c.PayloadForm
+	}
+	checkSourceSettings(&v, source, f, c.Ordered != nil && *c.Ordered)
+	return v.Err()
 }
 
 // checkSecret also refuses malformed secrets with the prefix of Standard Webhooks: its
@@ -765,21 +828,46 @@ func checkDrainRate(v *problem.Validation, rate int, enabled *bool) {
 	}
 }
 
+// prefix begins the stored names of events of a source. Programs of the previous version, which
+// have no sources, find no event of the helpdesk in a list with names of another.
+func prefix(source event.Source) string {
+	if source.OfFleet() {
+		return string(source) + ":"
+	}
+	return ""
+}
+
 // joinEvents returns the stored form of a list of event names, without duplicates.
-func joinEvents(names []string) string {
+func joinEvents(source event.Source, names []string) string {
 	var out []string
 	for _, name := range names {
-		if !slices.Contains(out, name) {
+		if name = prefix(source) + name; !slices.Contains(out, name) {
 			out = append(out, name)
 		}
 	}
 	return strings.Join(out, " ")
 }
 
-// matches reports whether a stored list of event names contains name.
-func matches(stored string, name event.Name) bool {
+// splitEvents is the inverse of joinEvents.
+func splitEvents(stored string) (event.Source, []string) {
+	source := event.Helpdesk
+	for _, s := range event.Sources {
+		if p := prefix(s); p != "" && strings.HasPrefix(stored, p) {
+			source = s
+		}
+	}
+	names := strings.Fields(stored)
+	for i := range names {
+		names[i] = strings.TrimPrefix(names[i], prefix(source))
+	}
+	return source, names
+}
+
+// matches reports whether a stored list of event names contains an event of a source.
+func matches(stored string, source event.Source, name event.Name) bool {
+	p := prefix(source)
 	for s := range strings.SplitSeq(stored, " ") {
-		if s == "*" && name != event.AuditRecorded || s == string(name) {
+		if s, ok := strings.CutPrefix(s, p); ok && (s == "*" && name != event.AuditRecorded || s == string(name)) {
 			return true
 		}
 	}

@@ -25,10 +25,14 @@ type cachedWebhook struct {
 	old      *payload.Signer // secret replaced within [SecretOverlap], or nil
 	oldUntil time.Time
 	version  int64
+	source   event.Source
 	ordered  bool
 	paced    bool   // the backlog is sent at a rate
 	backlog  string // last untried delivery of the backlog to be sent in order; "" without one
 }
+
+// kind returns the kind of the webhook's jobs.
+func (t *cachedWebhook) kind() string { return kindOf(t.source, t.ordered) }
 
 // Webhooks are cached for a second: reading one per delivery would cost as much as recording the
 // attempt. Changes by this process apply at once, those by other processes within a second.
@@ -46,19 +50,20 @@ func (s *Service) cached(ctx context.Context, id string) (*cachedWebhook, error)
 
 func (s *Service) loadCached(ctx context.Context, id string) (*cachedWebhook, error) {
 	t := new(cachedWebhook)
-	var rawURL string
+	var rawURL, events string
 	var secret, old []byte
-	err := s.db.QueryRow(ctx, `SELECT w.state = 'enabled', w.url, w.payload_form, w.version, w.ordered, w.drain_rate IS NOT NULL, w.secret, w.old_secret, w.old_secret_until,
+	err := s.db.QueryRow(ctx, `SELECT w.state = 'enabled', w.url, w.events, w.payload_form, w.version, w.ordered, w.drain_rate IS NOT NULL, w.secret, w.old_secret, w.old_secret_until,
 		CASE WHEN EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = w.id AND d.state < 2 AND d.state = 0 AND d.id <= w.ordered_until)
 			THEN w.ordered_until END
 		FROM webhooks w WHERE w.id = $1`, id).
-		Scan(&t.enabled, &rawURL, &t.form, &t.version, &t.ordered, &t.paced, &secret, &old, db.IntoTime(&t.oldUntil), db.IntoText(&t.backlog))
+		Scan(&t.enabled, &rawURL, &events, &t.form, &t.version, &t.ordered, &t.paced, &secret, &old, db.IntoTime(&t.oldUntil), db.IntoText(&t.backlog))
 	if errors.Is(err, db.ErrNoRows) {
 		return nil, errDeleted
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load webhook: %w", err)
 	}
+	t.source, _ = splitEvents(events)
 	if t.url, err = url.Parse(rawURL); err != nil {
 		return nil, fmt.Errorf("webhook %s has an unusable URL", id) // err quotes the URL, which may hold a secret
 	}
@@ -112,7 +117,7 @@ func (s *Service) loadBodies(ctx context.Context, jobs []*queue.Job) {
 	forms := make(map[string]payload.Form) // by event; the others of an event in several forms are rendered later
 	for _, j := range jobs {
 		t, ok := s.cache.Get(j.Lane)
-		if !ok || !t.enabled || t.ordered != (j.Kind == OrderedKind) {
+		if !ok || !t.enabled || t.kind() != j.Kind {
 			continue
 		}
 		id := decodePayload(j.Payload).eventID

@@ -24,7 +24,7 @@ func TestCreate(t *testing.T) {
 	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
 	plain := r.create(webhook.New{URL: "https://receiver.example.com/hook?a=b", Events: []string{"ticket.created", "message.created", "ticket.created"}})
 	want := webhook.Webhook{
-		ID: plain.ID, OrganizationID: org, URL: "https://receiver.example.com/hook?a=b", Events: []string{"ticket.created", "message.created"},
+		ID: plain.ID, OrganizationID: org, URL: "https://receiver.example.com/hook?a=b", Source: event.Helpdesk, Events: []string{"ticket.created", "message.created"},
 		State: webhook.Enabled, PayloadForm: payload.Nested, RetrySchedule: webhook.ShortSchedule, CreatedAt: plain.CreatedAt, UpdatedAt: plain.CreatedAt,
 	}
 	if got := fmt.Sprintf("%+v", plain); got != fmt.Sprintf("%+v", want) || plain.CreatedAt.IsZero() {

@@ -9,7 +9,7 @@ use Kickstand\Internal\Json;
 /** A record of an answer, or an object in one. */
 abstract class Record implements \JsonSerializable
 {
-    protected function __construct(private readonly \stdClass $source)
+    protected function __construct(private readonly \stdClass $stored)
     {
     }
 
@@ -26,7 +26,7 @@ abstract class Record implements \JsonSerializable
     {
         $class = new \ReflectionClass(static::class);
         $record = $class->newInstanceWithoutConstructor();
-        $record->source = $json;
+        $record->stored = $json;
         foreach (['id', 'object'] as $name) {
             $class->getProperty($name)->setValue($record, $json->{$name});
         }
@@ -40,17 +40,17 @@ abstract class Record implements \JsonSerializable
      */
     public function toArray(): array
     {
-        return Json::toArray($this->source);
+        return Json::toArray($this->stored);
     }
 
     public function jsonSerialize(): \stdClass
     {
-        return $this->source;
+        return $this->stored;
     }
 
     /** @return array<string, mixed> */
     public function __debugInfo(): array
     {
-        return array_diff_key(get_object_vars($this), ['source' => true]);
+        return array_diff_key(get_object_vars($this), ['stored' => true]);
     }
 }

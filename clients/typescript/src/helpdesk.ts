@@ -72,6 +72,23 @@ export const DeliveryEvent = [
   "sla.warning",
   "sla.breached",
   "audit.recorded",
+  "ride.reserved",
+  "ride.started",
+  "ride.paused",
+  "ride.resumed",
+  "ride.completed",
+  "ride.cancelled",
+  "ride.updated",
+  "vehicle.created",
+  "vehicle.updated",
+  "vehicle.state_changed",
+  "vehicle.deleted",
+  "zone.created",
+  "zone.updated",
+  "zone.deleted",
+  "customer.blocked",
+  "customer.unblocked",
+  "customer.anonymised",
 ] as const;
 export type DeliveryEvent = (typeof DeliveryEvent)[number];
 
@@ -223,6 +240,23 @@ export const WebhookEvent = [
   "sla.warning",
   "sla.breached",
   "audit.recorded",
+  "ride.reserved",
+  "ride.started",
+  "ride.paused",
+  "ride.resumed",
+  "ride.completed",
+  "ride.cancelled",
+  "ride.updated",
+  "vehicle.created",
+  "vehicle.updated",
+  "vehicle.state_changed",
+  "vehicle.deleted",
+  "zone.created",
+  "zone.updated",
+  "zone.deleted",
+  "customer.blocked",
+  "customer.unblocked",
+  "customer.anonymised",
   "*",
 ] as const;
 export type WebhookEvent = (typeof WebhookEvent)[number];
@@ -232,6 +266,9 @@ export type WebhookPayloadForm = (typeof WebhookPayloadForm)[number];
 
 export const WebhookRetrySchedule = ["one", "two"] as const;
 export type WebhookRetrySchedule = (typeof WebhookRetrySchedule)[number];
+
+export const WebhookSource = ["helpdesk", "fleet", "sandbox"] as const;
+export type WebhookSource = (typeof WebhookSource)[number];
 
 export const WebhookState = ["enabled", "disabled", "failed"] as const;
 export type WebhookState = (typeof WebhookState)[number];
@@ -1857,8 +1894,8 @@ export interface Webhook {
    */
   enabled: boolean;
   /**
-   * The subscribed events. * is all, including future ones, except audit.recorded, which must be
-   * named and requires the permission settings.read.
+   * The subscribed events of the source. * is all, including future ones, except audit.recorded,
+   * which must be named and requires the permission settings.read.
    */
   events: OrUnknown<WebhookEvent>[];
   /** The generated secret of a new webhook, only in this answer. */
@@ -1871,14 +1908,25 @@ export interface Webhook {
   /** Error of the newest attempt. */
   last_error: string | null;
   object: "webhook";
-  /** One delivery at a time, in the order of the events. */
+  /**
+   * One delivery at a time, in the order of the events. Always false for events of the fleet, which
+   * are in order for each vehicle.
+   */
   ordered: boolean;
-  /** Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case fields. */
+  /**
+   * Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case
+   * fields. Events of the fleet have form b only.
+   */
   payload_form: OrUnknown<WebhookPayloadForm>;
   /** Deliveries that wait for an attempt. */
   queued_events: number;
   /** Times of the retries; defaults to two. */
   retry_schedule: OrUnknown<WebhookRetrySchedule>;
+  /**
+   * Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the
+   * fleet). It cannot be changed.
+   */
+  source: OrUnknown<WebhookSource>;
   /** failed: a delivery ran out of attempts. Enable the webhook again once the receiver works. */
   state: OrUnknown<WebhookState>;
   updated_at: string;
@@ -1895,13 +1943,19 @@ export interface WebhookCreate {
    */
   enabled?: boolean | undefined;
   /**
-   * The subscribed events. * is all, including future ones, except audit.recorded, which must be
-   * named and requires the permission settings.read.
+   * The subscribed events of the source. * is all, including future ones, except audit.recorded,
+   * which must be named and requires the permission settings.read.
    */
   events: readonly WebhookEvent[];
-  /** One delivery at a time, in the order of the events. */
+  /**
+   * One delivery at a time, in the order of the events. Always false for events of the fleet, which
+   * are in order for each vehicle.
+   */
   ordered?: boolean | undefined;
-  /** Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case fields. */
+  /**
+   * Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case
+   * fields. Events of the fleet have form b only.
+   */
   payload_form?: WebhookPayloadForm | undefined;
   /** Times of the retries; defaults to two. */
   retry_schedule?: WebhookRetrySchedule | undefined;
@@ -1910,6 +1964,11 @@ export interface WebhookCreate {
    * replaced secret signs beside the new one for 24 hours. null: deliveries are not signed.
    */
   secret?: string | null | undefined;
+  /**
+   * Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the
+   * fleet). It cannot be changed.
+   */
+  source?: WebhookSource | undefined;
   /** HTTPS, and publicly reachable. */
   url: string;
 }
@@ -1985,13 +2044,19 @@ export interface WebhookUpdate {
    */
   enabled?: boolean | undefined;
   /**
-   * The subscribed events. * is all, including future ones, except audit.recorded, which must be
-   * named and requires the permission settings.read.
+   * The subscribed events of the source. * is all, including future ones, except audit.recorded,
+   * which must be named and requires the permission settings.read.
    */
   events?: readonly WebhookEvent[] | undefined;
-  /** One delivery at a time, in the order of the events. */
+  /**
+   * One delivery at a time, in the order of the events. Always false for events of the fleet, which
+   * are in order for each vehicle.
+   */
   ordered?: boolean | undefined;
-  /** Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case fields. */
+  /**
+   * Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case
+   * fields. Events of the fleet have form b only.
+   */
   payload_form?: WebhookPayloadForm | undefined;
   /** Times of the retries; defaults to two. */
   retry_schedule?: WebhookRetrySchedule | undefined;

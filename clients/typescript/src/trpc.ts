@@ -281,6 +281,7 @@ export interface SetSLAPolicy {
 
 export interface CreateWebhook {
   url: string;
+  source?: "helpdesk" | "fleet" | "sandbox" | null | undefined;
   events: string[];
   secret?: string | null | undefined;
   enabled?: boolean | null | undefined;
@@ -292,6 +293,7 @@ export interface CreateWebhook {
 export interface WebhookRecord {
   id: string;
   url: string;
+  source: "helpdesk" | "fleet" | "sandbox";
   events: string[];
   enabled: boolean;
   state: "enabled" | "disabled" | "failed";

@@ -2,6 +2,7 @@ package deskapi
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
@@ -19,21 +20,32 @@ import (
 // eventNames are the events of the contract.
 var eventNames = words(event.Names[:])
 
-// deliveredNames are the events of deliveries.
-var deliveredNames = append(words(event.Names[:]), string(event.AuditRecorded))
+// deliveredNames are the events of deliveries of all sources.
+var deliveredNames = func() []string {
+	names := append(words(event.Names[:]), string(event.AuditRecorded))
+	for _, name := range event.FleetNames {
+		if !slices.Contains(names, string(name)) {
+			names = append(names, string(name))
+		}
+	}
+	return names
+}()
+
+var sourceNames = words(event.Sources[:])
 
 var webhookRecord = &schema.Record{Name: "webhook", Doc: "A subscription: a URL and the events to post there.", Members: []schema.Member{
 	{Name: "id", Type: schema.ID()},
 	{Name: "object", Type: schema.Enum("webhook")},
 	{Name: "url", Type: schema.Formatted("uri", 2048), Access: schema.Required, Doc: "HTTPS, and publicly reachable.", Example: "https://example.com/hooks/helpdesk"},
-	{Name: "events", Type: schema.Array(schema.Enum(append(deliveredNames[:len(deliveredNames):len(deliveredNames)], "*")...), 100), Access: schema.Required, Doc: "The subscribed events. * is all, including future ones, except audit.recorded, which must be named and requires the permission settings.read.", Example: []string{"ticket.created", "message.customer_reply"}},
+	{Name: "events", Type: schema.Array(schema.Enum(append(deliveredNames[:len(deliveredNames):len(deliveredNames)], "*")...), 100), Access: schema.Required, Doc: "The subscribed events of the source. * is all, including future ones, except audit.recorded, which must be named and requires the permission settings.read.", Example: []string{"ticket.created", "message.customer_reply"}},
+	{Name: "source", Type: schema.Enum(sourceNames...), Access: schema.CreateOnly, Doc: "Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the fleet). It cannot be changed."},
 	{Name: "enabled", Type: schema.Bool(), Access: schema.Writable, Doc: "Defaults to true. While false, events queue. Setting it to true sends all undelivered events at once, oldest first: queued ones, scheduled retries, and those that ran out of attempts since it was last enabled, each with a new retry schedule. Newer events follow."},
 	{Name: "state", Type: schema.Enum("enabled", "disabled", "failed"), Doc: "failed: a delivery ran out of attempts. Enable the webhook again once the receiver works."},
 	{Name: "secret", Type: schema.String(16, 500), Access: schema.Writable, Nullable: true, WriteOnly: true, Doc: "Signs the deliveries. Without it a new webhook gets one, returned as generated_secret. A replaced secret signs beside the new one for 24 hours. null: deliveries are not signed."},
 	{Name: "has_secret", Type: schema.Bool(), Doc: "Whether deliveries are signed."},
-	{Name: "payload_form", Type: schema.Enum("a", "b"), Access: schema.Writable, Doc: "Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case fields."},
+	{Name: "payload_form", Type: schema.Enum("a", "b"), Access: schema.Writable, Doc: "Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case fields. Events of the fleet have form b only."},
 	{Name: "retry_schedule", Type: schema.Enum("one", "two"), Access: schema.Writable, Doc: "Times of the retries; defaults to two."},
-	{Name: "ordered", Type: schema.Bool(), Access: schema.Writable, Doc: "One delivery at a time, in the order of the events."},
+	{Name: "ordered", Type: schema.Bool(), Access: schema.Writable, Doc: "One delivery at a time, in the order of the events. Always false for events of the fleet, which are in order for each vehicle."},
 	{Name: "drain_rate", Type: schema.Int(0, webhook.MaxDrainRate), Access: schema.UpdateOnly, Nullable: true, Doc: "Deliveries per second of the backlog after enabling; set together with enabled: true. null or 0: as fast as the receiver answers. null again once the backlog is sent."},
 	{Name: "queued_events", Type: schema.Integer(), Doc: "Deliveries that wait for an attempt."},
 	{Name: "dropped_events", Type: schema.Integer(), Doc: "Deliveries dropped since creation because more than 10,000 waited."},
@@ -49,6 +61,7 @@ type wireWebhook struct {
 	Object         string           `json:"object"`
 	URL            string           `json:"url"`
 	Events         []string         `json:"events"`
+	Source         event.Source     `json:"source"`
 	Enabled        bool             `json:"enabled"`
 	State          webhook.State    `json:"state"`
 	HasSecret      bool             `json:"has_secret"`
@@ -67,7 +80,7 @@ type wireWebhook struct {
 
 func wireOfWebhook(w *webhook.Webhook) wireWebhook {
 	return wireWebhook{
-		ID: w.ID, Object: "webhook", URL: w.URL, Events: w.Events, Enabled: w.State == webhook.Enabled, State: w.State, HasSecret: w.HasSecret,
+		ID: w.ID, Object: "webhook", URL: w.URL, Source: w.Source, Events: w.Events, Enabled: w.State == webhook.Enabled, State: w.State, HasSecret: w.HasSecret,
 		PayloadForm: w.PayloadForm, RetrySchedule: w.RetrySchedule, Ordered: w.Ordered, DrainRate: orNull(w.DrainRate),
 		QueuedEvents: w.QueuedEvents, DroppedEvents: w.DroppedEvents, LastDeliveryAt: rfc3339.Time(w.LastDeliveryAt), LastError: orNull(w.LastError),
 		CreatedAt: rfc3339.Time(w.CreatedAt), UpdatedAt: rfc3339.Time(w.UpdatedAt),
@@ -76,6 +89,7 @@ func wireOfWebhook(w *webhook.Webhook) wireWebhook {
 
 type webhookBody struct {
 	URL           optional.Value[string]           `json:"url"`
+	Source        optional.Value[event.Source]     `json:"source"`
 	Events        optional.Value[[]string]         `json:"events"`
 	Secret        optional.Value[string]           `json:"secret"`
 	Enabled       optional.Value[bool]             `json:"enabled"`
@@ -195,7 +209,7 @@ func (a *API) createWebhook(ctx context.Context, r *rest.Request) (rest.Response
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 		w, err := a.Webhooks.CreateTx(ctx, tx, r.Key.OrganizationID, webhook.New{
-			URL: in.URL.Value, Events: in.Events.Value, Secret: secret, Disabled: !in.Enabled.Or(true),
+			URL: in.URL.Value, Source: in.Source.Value, Events: in.Events.Value, Secret: secret, Disabled: !in.Enabled.Or(true),
 			PayloadForm: in.PayloadForm.Value, RetrySchedule: in.RetrySchedule.Value, Ordered: in.Ordered.Value, MayAudit: mayAudit(r),
 		})
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -29,6 +30,7 @@ var Tags = map[string]string{
 	"Pricing":   "Pricing plans. They are created and retired in the dashboard.",
 	"Zones":     "Areas in which rules hold.",
 	"Analytics": "Figures of rides and revenue by period and group.",
+	"Events":    "Changes of rides, vehicles, zones and customers as they happen.",
 	"Settings":  "Settings of the account and its subaccounts, and the audit log.",
 	"Sandbox":   "The clock of the sandbox, and its reset.",
 	"API key":   "The key that is used, and its last requests.",
@@ -57,8 +59,10 @@ type API struct {
 	TrackerURL string
 	// Account returns the name and plan of an organization, and the plan's requests per minute.
 	Account func(ctx context.Context, organizationID string) (Account, error)
+	Live    *live.Hub // gets [EventsTopic]
 
-	known sync.Map // organizations with an existing fleet, by id
+	streams openStreams
+	known   sync.Map // organizations with an existing fleet, by id
 }
 
 // Account describes an organization apart from its fleet.
@@ -72,7 +76,7 @@ type Account struct {
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
 		a.rideRoutes(), a.vehicleRoutes(), a.telemetryRoutes(), a.trackRoutes(), a.trackerRoutes(), a.customerRoutes(), a.pricingRoutes(), a.zoneRoutes(),
-		a.analyticsRoutes(), a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(),
+		a.analyticsRoutes(), a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(), a.eventRoutes(),
 	)
 	if !a.Fleet.Live() {
 		routes = append(routes, a.sandboxRoutes()...)

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/rest"
@@ -95,13 +96,15 @@ func (r *rig) open(name apikey.Environment, base string) *environment {
 	e := &environment{rig: r, name: name, db: dbtest.NewFleet(r)}
 	log := audittest.Fleet(e.db, name == apikey.Live)
 	e.audit = log
-	e.fleet = fleet.Open(fleet.Config{DB: e.db, Live: name == apikey.Live, Audit: log})
+	hub := live.Open(e.db)
+	r.Cleanup(hub.Close)
+	e.fleet = fleet.Open(fleet.Config{DB: e.db, Live: name == apikey.Live, Audit: log, Emitted: func(organizationID string) { hub.Publish(organizationID, fleetapi.EventsTopic) }})
 	routes := &fleetapi.API{Fleet: e.fleet, DB: e.db, Keys: r.keys, Logs: []*audit.Log{audittest.Open(r.desk), log}, TrackerURL: "https://kickstand.example/osmand/", Account: func(_ context.Context, id string) (fleetapi.Account, error) {
 		if id == ours {
 			return fleetapi.Account{Name: "Acme Mobility", Plan: apikey.Professional, RateLimit: 300}, nil
 		}
 		return fleetapi.Account{Name: "Other", RateLimit: 60}, nil
-	}}
+	}, Live: hub}
 	e.routes = routes.Routes()
 	var err error
 	e.api, err = rest.New(rest.Config{

@@ -151,11 +151,11 @@ type replayForm struct {
 	At      web.Time
 }
 
-func (p *pages) replayFields(r *web.Request) web.Fields {
+func (p *pages) replayFields(r *web.Request, source event.Source) web.Fields {
 	return web.Fields{
 		{Name: "from", Label: "From", Type: "datetime-local", Value: web.DateTimeLocal(r.Now.Add(-24 * time.Hour))},
 		{Name: "to", Label: "Before", Type: "datetime-local", Optional: true, Help: "Empty: now."},
-		{Name: "event", Label: "Event", Type: "select", Options: eventOptions()},
+		{Name: "event", Label: "Event", Type: "select", Options: eventOptions(source)},
 		{Name: "failed", Label: "Only failed or dropped", Type: "checkbox", Value: "on"},
 	}
 }
@@ -166,7 +166,7 @@ func (p *pages) showReplayForm(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	pg := page(r, webhooksPath, "Resend to "+address(h.URL), replayForm{Hook: h, Address: address(h.URL)})
-	pg.Fields = p.replayFields(r)
+	pg.Fields = p.replayFields(r, h.Source)
 	return p.Render(w, r, "replay", pg)
 }
 
@@ -185,7 +185,7 @@ func (p *pages) replayRange(w http.ResponseWriter, r *web.Request) error {
 	if !ok {
 		return nil
 	}
-	fields := p.replayFields(r)
+	fields := p.replayFields(r, h.Source)
 	fields.Fill(form)
 	rg := webhook.Range{WebhookID: h.ID, States: webhook.FailedOnly(form.Get("failed") != ""), Event: event.Name(form.Get("event"))}
 	var wrong []problem.Issue

@@ -28,6 +28,8 @@ type hookRow struct {
 	History    deliveryHistory
 	Queued     string
 	Last       web.Time
+
+	SourceLabel string
 }
 
 func hookBadge(w *webhook.Webhook) web.Badge {
@@ -44,7 +46,10 @@ func hookBadge(w *webhook.Webhook) web.Badge {
 
 func (p *pages) hookRow(r *web.Request, w webhook.Webhook, counts []webhook.Count, listed bool) hookRow {
 	row := hookRow{Webhook: w, Badge: hookBadge(&w), History: newDeliveryHistory(r, counts, listed), Queued: web.Number(w.QueuedEvents), Last: r.Time(w.LastDeliveryAt)}
+	row.SourceLabel = sourceLabels[w.Source]
 	switch {
+	case slices.Contains(w.Events, "*") && w.Source.OfFleet():
+		row.EventsText = "All events: " + row.SourceLabel
 	case slices.Contains(w.Events, "*"):
 		row.EventsText = "All events"
 	case len(w.Events) > 2:
@@ -190,7 +195,7 @@ func (p *pages) hookPage(r *web.Request, h webhook.Webhook) (hookPage, webhook.Q
 		body.Waits = append(body.Waits, row)
 	}
 	q := webhook.Query{WebhookID: h.ID, Before: r.URL.Query().Get("before"), Limit: 30}
-	body.Filter = filterFields()
+	body.Filter = filterFields(h.Source)
 	body.Filter.Fill(r.URL.Query())
 	if state, ok := webhook.ParseDeliveryState(body.Filter.Field("state").Value); ok {
 		q.States = []webhook.DeliveryState{state}
@@ -220,22 +225,26 @@ var (
 	}
 )
 
-func filterFields() web.Fields {
+func filterFields(source event.Source) web.Fields {
 	states := []web.Option{{Value: "", Label: "Any state"}}
 	for s := webhook.Pending; s <= webhook.Dropped; s++ {
 		states = append(states, web.Option{Value: s.String(), Label: deliveryBadge(s).Text})
 	}
 	return web.Fields{
 		{Name: "state", Label: "State", Type: "select", Options: states},
-		{Name: "event", Label: "Event", Type: "select", Options: eventOptions()},
+		{Name: "event", Label: "Event", Type: "select", Options: eventOptions(source)},
 		{Name: "from", Label: "From", Type: "datetime-local", Optional: true},
 		{Name: "to", Label: "Before", Type: "datetime-local", Optional: true},
 	}
 }
 
-func eventOptions() []web.Option {
+func eventOptions(source event.Source) []web.Option {
+	names := slices.Clone(source.Names())
+	if source == event.Helpdesk {
+		names = append(names, event.AuditRecorded)
+	}
 	out := []web.Option{{Value: "", Label: "Any event"}}
-	for _, name := range append(slices.Clone(event.Names[:]), event.AuditRecorded) {
+	for _, name := range names {
 		out = append(out, web.Option{Value: string(name), Label: string(name)})
 	}
 	return out

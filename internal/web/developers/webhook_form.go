@@ -21,10 +21,18 @@ import (
 type hookForm struct {
 	ID     string // of the webhook
 	Exists bool   // false: to be created
-	All    bool   // all events
+	Source event.Source
+	Tabs   []sourceTab // forms for webhooks of each source; empty in a change
+	All    bool        // all events
 	Groups []eventGroup
 	Error  string // of the events
 	Back   string
+}
+
+// sourceTab is the form for a webhook of one source.
+type sourceTab struct {
+	Path, Label string
+	Current     bool
 }
 
 // eventGroup is a group of events in the form.
@@ -33,8 +41,14 @@ type eventGroup struct {
 	Events []check
 }
 
-// groups returns all events, with the wanted ones checked.
-func groups(wanted []string) []eventGroup {
+// sourceLabels are the labels of sources.
+var sourceLabels = map[event.Source]string{event.Helpdesk: "Helpdesk", event.Fleet: "Fleet", event.Sandbox: "Fleet sandbox"}
+
+// groups returns all events of a source, with the wanted ones checked.
+func groups(source event.Source, wanted []string) []eventGroup {
+	if source.OfFleet() {
+		return fleetGroups(wanted)
+	}
 	out := []eventGroup{{Label: "Tickets"}, {Label: "Messages"}, {Label: "Customers"}, {Label: "Service levels"}, {Label: "Security: not included in “all events”"}}
 	of := map[string]int{"ticket": 0, "conversation": 1, "message": 1, "customer": 2, "sla": 3, "audit": 4}
 	for _, name := range append(slices.Clone(event.Names[:]), event.AuditRecorded) {
@@ -43,6 +57,26 @@ func groups(wanted []string) []eventGroup {
 		g.Events = append(g.Events, check{string(name), string(name), slices.Contains(wanted, string(name))})
 	}
 	return out
+}
+
+// fleetGroups is groups for the fleet.
+func fleetGroups(wanted []string) []eventGroup {
+	out := []eventGroup{{Label: "Rides"}, {Label: "Vehicles"}, {Label: "Zones"}, {Label: "Customers"}}
+	of := map[string]int{"ride": 0, "vehicle": 1, "zone": 2, "customer": 3}
+	for _, name := range event.FleetNames {
+		about, _, _ := strings.Cut(string(name), ".")
+		g := &out[of[about]]
+		g.Events = append(g.Events, check{string(name), string(name), slices.Contains(wanted, string(name))})
+	}
+	return out
+}
+
+// sourceOf returns the source of a form; the helpdesk if it names none.
+func sourceOf(form url.Values) event.Source {
+	if s := event.Source(form.Get("source")); s.Valid() {
+		return s
+	}
+	return event.Helpdesk
 }
 
 // Values of the field "signing".
@@ -73,19 +107,36 @@ func parseSecret(form url.Values) (secret *string, generated bool) {
 }
 
 func (p *pages) hookForm(r *web.Request, h *webhook.Webhook, form url.Values) web.Page {
-	body := hookForm{ID: formID(form.Get("id")), All: slices.Contains(form["events"], "*"), Groups: groups(form["events"]), Back: webhooksPath}
+	source := sourceOf(form)
+	if h != nil {
+		source = h.Source
+	}
+	body := hookForm{ID: formID(form.Get("id")), Source: source, All: slices.Contains(form["events"], "*"), Groups: groups(source, form["events"]), Back: webhooksPath}
 	title := "Add webhook"
 	fields := web.Fields{{Name: "url", Label: "Address", Type: "url", Autocomplete: "url", Most: 2048, Placeholder: "https://example.com/hooks/kickstand", Help: "Receives the events by POST: https, publicly reachable."}}
 	if h != nil {
 		title, body.ID, body.Exists, body.Back = "Change "+address(h.URL), h.ID, true, webhooksPath+"/"+h.ID
 	} else {
 		fields = append(fields, secretFields("No signature")...)
+		for _, s := range event.Sources {
+			body.Tabs = append(body.Tabs, sourceTab{webhooksPath + "/new?source=" + string(s), sourceLabels[s], s == source})
+		}
+	}
+	retries := web.Field{Name: "retrySchedule", Label: "Retries", Type: "select", Options: []web.Option{{Value: "two", Label: schedules[webhook.ShortSchedule]}, {Value: "one", Label: schedules[webhook.LongSchedule]}}}
+	if source.OfFleet() {
+		fields = append(fields, retries)
+		return p.hookFormPage(r, title, body, fields, form)
 	}
 	fields = append(fields,
 		web.Field{Name: "payloadForm", Label: "Payload", Type: "select", Options: []web.Option{{Value: "b", Label: forms[payload.Nested]}, {Value: "a", Label: forms[payload.Flat]}}},
-		web.Field{Name: "retrySchedule", Label: "Retries", Type: "select", Options: []web.Option{{Value: "two", Label: schedules[webhook.ShortSchedule]}, {Value: "one", Label: schedules[webhook.LongSchedule]}}},
+		retries,
 		web.Field{Name: "ordered", Label: "In order, one at a time", Type: "checkbox", Help: "A delivery that is being retried then blocks all later ones."},
 	)
+	return p.hookFormPage(r, title, body, fields, form)
+}
+
+// hookFormPage returns the page of a form with its fields filled in.
+func (p *pages) hookFormPage(r *web.Request, title string, body hookForm, fields web.Fields, form url.Values) web.Page {
 	fields.Fill(form)
 	pg := page(r, webhooksPath, title, body)
 	pg.Fields, pg.Scripts = fields, []string{"developers.js"}
@@ -113,7 +164,7 @@ func (p *pages) renderRefused(w http.ResponseWriter, r *web.Request, pg web.Page
 }
 
 func (p *pages) newWebhook(w http.ResponseWriter, r *web.Request) error {
-	pg := p.hookForm(r, nil, url.Values{"events": {"*"}})
+	pg := p.hookForm(r, nil, url.Values{"events": {"*"}, "source": {r.URL.Query().Get("source")}})
 	pg.Fields.Focus()
 	return p.Render(w, r, "webhookform", pg)
 }
@@ -126,7 +177,7 @@ func (p *pages) createWebhook(w http.ResponseWriter, r *web.Request) error {
 	}
 	pg := p.hookForm(r, nil, form)
 	n := webhook.New{
-		ID: pg.Body.(hookForm).ID, URL: strings.TrimSpace(form.Get("url")), Events: form["events"],
+		ID: pg.Body.(hookForm).ID, Source: sourceOf(form), URL: strings.TrimSpace(form.Get("url")), Events: form["events"],
 		PayloadForm: payload.Form(form.Get("payloadForm")), RetrySchedule: webhook.Schedule(form.Get("retrySchedule")), Ordered: form.Get("ordered") != "",
 		MayAudit: true, // the page is for admins only
 	}
@@ -189,10 +240,13 @@ func (p *pages) updateWebhook(w http.ResponseWriter, r *web.Request) error {
 	if !ok {
 		return nil
 	}
-	_, err = p.Webhooks.Update(r.Context(), r.OrganizationID, h.ID, webhook.Change{
-		URL: new(strings.TrimSpace(form.Get("url"))), Events: new(form["events"]), PayloadForm: new(payload.Form(form.Get("payloadForm"))),
-		RetrySchedule: new(webhook.Schedule(form.Get("retrySchedule"))), Ordered: new(form.Get("ordered") != ""), MayAudit: true,
-	})
+	change := webhook.Change{
+		URL: new(strings.TrimSpace(form.Get("url"))), Events: new(form["events"]), RetrySchedule: new(webhook.Schedule(form.Get("retrySchedule"))), MayAudit: true,
+	}
+	if !h.Source.OfFleet() { // whose form has no such fields
+		change.PayloadForm, change.Ordered = new(payload.Form(form.Get("payloadForm"))), new(form.Get("ordered") != "")
+	}
+	_, err = p.Webhooks.Update(r.Context(), r.OrganizationID, h.ID, change)
 	if err != nil {
 		return p.renderRefused(w, r, p.hookForm(r, &h, form), err)
 	}

@@ -438,3 +438,30 @@ func (h *harness) waiting(w webhook.Webhook) int {
 	}
 	return n
 }
+
+// A webhook of the fleet has the events of its source, and no settings that it cannot have.
+func TestFleetWebhookForm(t *testing.T) {
+	h := newHarness(t)
+	b := h.admin
+	d := b.Page(hooksPath + "/new?source=sandbox")
+	d.Want("Fleet sandbox", "ride.started", "vehicle.state_changed", "The events of a vehicle and its rides arrive in order.")
+	if text := webtest.Text(d.Root); strings.Contains(text, "ticket.created") || strings.Contains(text, "one at a time") || len(d.WithAttr("name", "payloadForm")) > 0 {
+		t.Errorf("the form is that of the helpdesk: %s", text)
+	}
+	b.WantRefused(b.Post(hooksPath+"/new", set(form(d), "url", "https://example.com/fleet", "events", "ticket.created")), http.StatusUnprocessableEntity).Want("Events is not the name of an event.", "Fleet sandbox")
+	d, _ = b.Follow(b.Post(hooksPath+"/new", set(form(d), "url", "https://example.com/fleet", "signing", "none", "events", "ride.started")))
+	if fact(d, "Source") != "Fleet sandbox" || fact(d, "Events") != "ride.started" || fact(d, "Order") != "in order for each vehicle" {
+		t.Errorf("got %q, %q, %q", fact(d, "Source"), fact(d, "Events"), fact(d, "Order"))
+	}
+	if len(d.WithAttr("value", "zone.deleted")) == 0 || len(d.WithAttr("value", "sla.breached")) > 0 {
+		t.Error("the filter has other events")
+	}
+	hook := h.hooksOf()[0]
+	path := hooksPath + "/" + hook.ID
+	d, _ = b.Follow(b.Post(path+"/edit", set(form(b.Page(path+"/edit")), "events", "*")))
+	if fact(d, "Events") != "all events" || fact(d, "Source") != "Fleet sandbox" {
+		t.Errorf("got %q of %q", fact(d, "Events"), fact(d, "Source"))
+	}
+	b.Page(hooksPath).Want("All events: Fleet sandbox")
+	b.Page(path + "/replay").Want("ride.started")
+}

@@ -42,7 +42,7 @@ func Render(f Form, e *event.Event) ([]byte, error) {
 	if f == Flat {
 		body = flatBody{Event: e.Name, Timestamp: timestamp(e.At), Data: flatData(e, changes)}
 	} else {
-		body = nestedBody{ID: e.ID, Event: e.Name, CreatedAt: timestamp(e.At), Data: nestedData(e, changes)}
+		body = nestedBody{ID: e.ID, Event: e.Name, CreatedAt: timestamp(e.At), Data: data(e, changes)}
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -59,7 +59,19 @@ func EventData(e *event.Event) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("changes of event %s: %w", e.ID, err)
 	}
-	return json.Marshal(nestedData(e, changes))
+	return json.Marshal(data(e, changes))
+}
+
+// data returns the data of an event in form [Nested].
+func data(e *event.Event, changes map[string]event.Change) any {
+	if e.Data.Fleet == nil {
+		return nestedData(e, changes)
+	}
+	if !e.Data.Test {
+		return e.Data.Fleet
+	}
+	// The members are written one after the other.
+	return json.RawMessage(`{"test":true,` + string(e.Data.Fleet[1:]))
 }
 
 // canonical returns changes as they read back from storage: fresh values may be of any Go type,
@@ -104,10 +116,10 @@ func orNull(s string) *string {
 }
 
 type nestedBody struct {
-	ID        string        `json:"id"`
-	Event     event.Name    `json:"event"`
-	CreatedAt string        `json:"created_at"`
-	Data      nestedRecords `json:"data"`
+	ID        string     `json:"id"`
+	Event     event.Name `json:"event"`
+	CreatedAt string     `json:"created_at"`
+	Data      any        `json:"data"`
 }
 
 type nestedRecords struct {

@@ -24,6 +24,23 @@ final class WebhookEvent
     public const SLA_WARNING = 'sla.warning';
     public const SLA_BREACHED = 'sla.breached';
     public const AUDIT_RECORDED = 'audit.recorded';
+    public const RIDE_RESERVED = 'ride.reserved';
+    public const RIDE_STARTED = 'ride.started';
+    public const RIDE_PAUSED = 'ride.paused';
+    public const RIDE_RESUMED = 'ride.resumed';
+    public const RIDE_COMPLETED = 'ride.completed';
+    public const RIDE_CANCELLED = 'ride.cancelled';
+    public const RIDE_UPDATED = 'ride.updated';
+    public const VEHICLE_CREATED = 'vehicle.created';
+    public const VEHICLE_UPDATED = 'vehicle.updated';
+    public const VEHICLE_STATE_CHANGED = 'vehicle.state_changed';
+    public const VEHICLE_DELETED = 'vehicle.deleted';
+    public const ZONE_CREATED = 'zone.created';
+    public const ZONE_UPDATED = 'zone.updated';
+    public const ZONE_DELETED = 'zone.deleted';
+    public const CUSTOMER_BLOCKED = 'customer.blocked';
+    public const CUSTOMER_UNBLOCKED = 'customer.unblocked';
+    public const CUSTOMER_ANONYMISED = 'customer.anonymised';
     public const ALL = '*';
 
     private function __construct()

@@ -95,19 +95,23 @@ final class Webhooks
      *     payload_form?: Enum\WebhookPayloadForm::*,
      *     retry_schedule?: Enum\WebhookRetrySchedule::*,
      *     secret?: string|null,
+     *     source?: Enum\WebhookSource::*,
      *     url: string,
      * } $body
      *     - `enabled`: Defaults to true. While false, events queue. Setting it to true sends all undelivered
      *       events at once, oldest first: queued ones, scheduled retries, and those that ran out of attempts since
      *       it was last enabled, each with a new retry schedule. Newer events follow.
-     *     - `events`: The subscribed events. * is all, including future ones, except audit.recorded, which must be
-     *       named and requires the permission settings.read.
-     *     - `ordered`: One delivery at a time, in the order of the events.
+     *     - `events`: The subscribed events of the source. * is all, including future ones, except audit.recorded,
+     *       which must be named and requires the permission settings.read.
+     *     - `ordered`: One delivery at a time, in the order of the events. Always false for events of the fleet,
+     *       which are in order for each vehicle.
      *     - `payload_form`: Format of deliveries: a is flat with camelCase fields, b (the default) nested with
-     *       snake_case fields.
+     *       snake_case fields. Events of the fleet have form b only.
      *     - `retry_schedule`: Times of the retries; defaults to two.
      *     - `secret`: Signs the deliveries. Without it a new webhook gets one, returned as generated_secret. A
      *       replaced secret signs beside the new one for 24 hours. null: deliveries are not signed.
+     *     - `source`: Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the
+     *       fleet). It cannot be changed.
      *     - `url`: HTTPS, and publicly reachable.
      * @throws KickstandException
      */
@@ -176,11 +180,12 @@ final class Webhooks
      *     - `enabled`: Defaults to true. While false, events queue. Setting it to true sends all undelivered
      *       events at once, oldest first: queued ones, scheduled retries, and those that ran out of attempts since
      *       it was last enabled, each with a new retry schedule. Newer events follow.
-     *     - `events`: The subscribed events. * is all, including future ones, except audit.recorded, which must be
-     *       named and requires the permission settings.read.
-     *     - `ordered`: One delivery at a time, in the order of the events.
+     *     - `events`: The subscribed events of the source. * is all, including future ones, except audit.recorded,
+     *       which must be named and requires the permission settings.read.
+     *     - `ordered`: One delivery at a time, in the order of the events. Always false for events of the fleet,
+     *       which are in order for each vehicle.
      *     - `payload_form`: Format of deliveries: a is flat with camelCase fields, b (the default) nested with
-     *       snake_case fields.
+     *       snake_case fields. Events of the fleet have form b only.
      *     - `retry_schedule`: Times of the retries; defaults to two.
      *     - `secret`: Signs the deliveries. Without it a new webhook gets one, returned as generated_secret. A
      *       replaced secret signs beside the new one for 24 hours. null: deliveries are not signed.

@@ -29,8 +29,9 @@ final class Webhook extends Record
          */
         public readonly bool $enabled,
         /**
-         * @var list<string> The subscribed events. * is all, including future ones, except audit.recorded,
-         * which must be named and requires the permission settings.read. See {@see Enum\WebhookEvent}.
+         * @var list<string> The subscribed events of the source. * is all, including future ones, except
+         * audit.recorded, which must be named and requires the permission settings.read. See {@see
+         * Enum\WebhookEvent}.
          */
         public readonly array $events,
         /** The generated secret of a new webhook, only in this answer. */
@@ -43,17 +44,25 @@ final class Webhook extends Record
         /** Error of the newest attempt. */
         public readonly ?string $lastError,
         public readonly string $object,
-        /** One delivery at a time, in the order of the events. */
+        /**
+         * One delivery at a time, in the order of the events. Always false for events of the fleet, which
+         * are in order for each vehicle.
+         */
         public readonly bool $ordered,
         /**
          * Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case
-         * fields. See {@see Enum\WebhookPayloadForm}.
+         * fields. Events of the fleet have form b only. See {@see Enum\WebhookPayloadForm}.
          */
         public readonly string $payloadForm,
         /** Deliveries that wait for an attempt. */
         public readonly int $queuedEvents,
         /** Times of the retries; defaults to two. See {@see Enum\WebhookRetrySchedule}. */
         public readonly string $retrySchedule,
+        /**
+         * Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the fleet).
+         * It cannot be changed. See {@see Enum\WebhookSource}.
+         */
+        public readonly string $source,
         /**
          * failed: a delivery ran out of attempts. Enable the webhook again once the receiver works. See
          * {@see Enum\WebhookState}.
@@ -62,9 +71,9 @@ final class Webhook extends Record
         public readonly \DateTimeImmutable $updatedAt,
         /** HTTPS, and publicly reachable. */
         public readonly string $url,
-        \stdClass $source,
+        \stdClass $stored,
     ) {
-        parent::__construct($source);
+        parent::__construct($stored);
     }
 
     public static function fromJson(\stdClass $json): static
@@ -86,10 +95,11 @@ final class Webhook extends Record
             payloadForm: $read->string('payload_form'),
             queuedEvents: $read->int('queued_events'),
             retrySchedule: $read->string('retry_schedule'),
+            source: $read->string('source'),
             state: $read->string('state'),
             updatedAt: $read->time('updated_at'),
             url: $read->string('url'),
-            source: $json,
+            stored: $json,
         );
     }
 }

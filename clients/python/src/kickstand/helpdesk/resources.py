@@ -82,6 +82,7 @@ from .types import (
     WebhookPayloadForm,
     WebhookReplay,
     WebhookRetrySchedule,
+    WebhookSource,
     WebhookTest,
     WebhookUpcoming,
     WebhookUpdate,
@@ -2640,6 +2641,7 @@ class WebhooksResource:
         payload_form: WebhookPayloadForm | NotGiven = NOT_GIVEN,
         retry_schedule: WebhookRetrySchedule | NotGiven = NOT_GIVEN,
         secret: str | None | NotGiven = NOT_GIVEN,
+        source: WebhookSource | NotGiven = NOT_GIVEN,
         idempotency_key: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Webhook:
@@ -2650,20 +2652,24 @@ class WebhooksResource:
         Needs the permission webhooks.create.
 
         Args:
-            events: The subscribed events. * is all, including future ones, except
-                audit.recorded, which must be named and requires the permission settings.read.
+            events: The subscribed events of the source. * is all, including future ones,
+                except audit.recorded, which must be named and requires the permission
+                settings.read.
             url: HTTPS, and publicly reachable.
             enabled: Defaults to true. While false, events queue. Setting it to true sends all
                 undelivered events at once, oldest first: queued ones, scheduled retries, and
                 those that ran out of attempts since it was last enabled, each with a new
                 retry schedule. Newer events follow.
-            ordered: One delivery at a time, in the order of the events.
+            ordered: One delivery at a time, in the order of the events. Always false for
+                events of the fleet, which are in order for each vehicle.
             payload_form: Format of deliveries: a is flat with camelCase fields, b (the
-                default) nested with snake_case fields.
+                default) nested with snake_case fields. Events of the fleet have form b only.
             retry_schedule: Times of the retries; defaults to two.
             secret: Signs the deliveries. Without it a new webhook gets one, returned as
                 generated_secret. A replaced secret signs beside the new one for 24 hours.
                 null: deliveries are not signed.
+            source: Where the events come from: helpdesk (the default), fleet (production) or
+                sandbox (of the fleet). It cannot be changed.
             idempotency_key: Replaces the random key that makes retries safe.
         """
         return self._core.record(
@@ -2677,6 +2683,7 @@ class WebhooksResource:
                 "payload_form": payload_form,
                 "retry_schedule": retry_schedule,
                 "secret": secret,
+                "source": source,
                 "url": url,
             },
             headers={"Idempotency-Key": idempotency_key},
@@ -2755,11 +2762,13 @@ class WebhooksResource:
                 undelivered events at once, oldest first: queued ones, scheduled retries, and
                 those that ran out of attempts since it was last enabled, each with a new
                 retry schedule. Newer events follow.
-            events: The subscribed events. * is all, including future ones, except
-                audit.recorded, which must be named and requires the permission settings.read.
-            ordered: One delivery at a time, in the order of the events.
+            events: The subscribed events of the source. * is all, including future ones,
+                except audit.recorded, which must be named and requires the permission
+                settings.read.
+            ordered: One delivery at a time, in the order of the events. Always false for
+                events of the fleet, which are in order for each vehicle.
             payload_form: Format of deliveries: a is flat with camelCase fields, b (the
-                default) nested with snake_case fields.
+                default) nested with snake_case fields. Events of the fleet have form b only.
             retry_schedule: Times of the retries; defaults to two.
             secret: Signs the deliveries. Without it a new webhook gets one, returned as
                 generated_secret. A replaced secret signs beside the new one for 24 hours.

@@ -166,6 +166,7 @@ __all__ = [
     "WebhookReplay",
     "WebhookReplayRequest",
     "WebhookRetrySchedule",
+    "WebhookSource",
     "WebhookState",
     "WebhookTest",
     "WebhookUpcoming",
@@ -213,6 +214,23 @@ DeliveryEvent = Literal[
     "sla.warning",
     "sla.breached",
     "audit.recorded",
+    "ride.reserved",
+    "ride.started",
+    "ride.paused",
+    "ride.resumed",
+    "ride.completed",
+    "ride.cancelled",
+    "ride.updated",
+    "vehicle.created",
+    "vehicle.updated",
+    "vehicle.state_changed",
+    "vehicle.deleted",
+    "zone.created",
+    "zone.updated",
+    "zone.deleted",
+    "customer.blocked",
+    "customer.unblocked",
+    "customer.anonymised",
 ]
 DeliveryState = Literal["untried", "retrying", "delivered", "failed", "dropped"]
 EventEvent = Literal[
@@ -317,10 +335,28 @@ WebhookEvent = Literal[
     "sla.warning",
     "sla.breached",
     "audit.recorded",
+    "ride.reserved",
+    "ride.started",
+    "ride.paused",
+    "ride.resumed",
+    "ride.completed",
+    "ride.cancelled",
+    "ride.updated",
+    "vehicle.created",
+    "vehicle.updated",
+    "vehicle.state_changed",
+    "vehicle.deleted",
+    "zone.created",
+    "zone.updated",
+    "zone.deleted",
+    "customer.blocked",
+    "customer.unblocked",
+    "customer.anonymised",
     "*",
 ]
 WebhookPayloadForm = Literal["a", "b"]
 WebhookRetrySchedule = Literal["one", "two"]
+WebhookSource = Literal["helpdesk", "fleet", "sandbox"]
 WebhookState = Literal["enabled", "disabled", "failed"]
 WebhookUpcomingDeliveryWaitsFor = Literal["now", "time", "turn", "enabled"]
 TicketExpand = Literal["customer"]
@@ -2007,8 +2043,8 @@ class Webhook(Record):
     attempts since it was last enabled, each with a new retry schedule. Newer events follow.
     """
     events: list[WebhookEvent]
-    """The subscribed events. * is all, including future ones, except audit.recorded, which must
-    be named and requires the permission settings.read.
+    """The subscribed events of the source. * is all, including future ones, except
+    audit.recorded, which must be named and requires the permission settings.read.
     """
     generated_secret: str | None = secret()
     """The generated secret of a new webhook, only in this answer."""
@@ -2021,15 +2057,21 @@ class Webhook(Record):
     """Error of the newest attempt."""
     object: Literal["webhook"]
     ordered: bool
-    """One delivery at a time, in the order of the events."""
+    """One delivery at a time, in the order of the events. Always false for events of the fleet,
+    which are in order for each vehicle.
+    """
     payload_form: WebhookPayloadForm
     """Format of deliveries: a is flat with camelCase fields, b (the default) nested with
-    snake_case fields.
+    snake_case fields. Events of the fleet have form b only.
     """
     queued_events: int
     """Deliveries that wait for an attempt."""
     retry_schedule: WebhookRetrySchedule
     """Times of the retries; defaults to two."""
+    source: WebhookSource
+    """Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the
+    fleet). It cannot be changed.
+    """
     state: WebhookState
     """failed: a delivery ran out of attempts. Enable the webhook again once the receiver works."""
     updated_at: datetime
@@ -2046,20 +2088,26 @@ class WebhookCreate(TypedDict, total=False):
     attempts since it was last enabled, each with a new retry schedule. Newer events follow.
     """
     events: Required[Sequence[WebhookEvent]]
-    """The subscribed events. * is all, including future ones, except audit.recorded, which must
-    be named and requires the permission settings.read.
+    """The subscribed events of the source. * is all, including future ones, except
+    audit.recorded, which must be named and requires the permission settings.read.
     """
     ordered: bool
-    """One delivery at a time, in the order of the events."""
+    """One delivery at a time, in the order of the events. Always false for events of the fleet,
+    which are in order for each vehicle.
+    """
     payload_form: WebhookPayloadForm
     """Format of deliveries: a is flat with camelCase fields, b (the default) nested with
-    snake_case fields.
+    snake_case fields. Events of the fleet have form b only.
     """
     retry_schedule: WebhookRetrySchedule
     """Times of the retries; defaults to two."""
     secret: str | None
     """Signs the deliveries. Without it a new webhook gets one, returned as generated_secret. A
     replaced secret signs beside the new one for 24 hours. null: deliveries are not signed.
+    """
+    source: WebhookSource
+    """Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the
+    fleet). It cannot be changed.
     """
     url: Required[str]
     """HTTPS, and publicly reachable."""
@@ -2144,14 +2192,16 @@ class WebhookUpdate(TypedDict, total=False):
     attempts since it was last enabled, each with a new retry schedule. Newer events follow.
     """
     events: Sequence[WebhookEvent]
-    """The subscribed events. * is all, including future ones, except audit.recorded, which must
-    be named and requires the permission settings.read.
+    """The subscribed events of the source. * is all, including future ones, except
+    audit.recorded, which must be named and requires the permission settings.read.
     """
     ordered: bool
-    """One delivery at a time, in the order of the events."""
+    """One delivery at a time, in the order of the events. Always false for events of the fleet,
+    which are in order for each vehicle.
+    """
     payload_form: WebhookPayloadForm
     """Format of deliveries: a is flat with camelCase fields, b (the default) nested with
-    snake_case fields.
+    snake_case fields. Events of the fleet have form b only.
     """
     retry_schedule: WebhookRetrySchedule
     """Times of the retries; defaults to two."""

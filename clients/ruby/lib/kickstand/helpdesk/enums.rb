@@ -154,11 +154,31 @@ module Kickstand
     SLA_WARNING = "sla.warning"
     SLA_BREACHED = "sla.breached"
     AUDIT_RECORDED = "audit.recorded"
+    RIDE_RESERVED = "ride.reserved"
+    RIDE_STARTED = "ride.started"
+    RIDE_PAUSED = "ride.paused"
+    RIDE_RESUMED = "ride.resumed"
+    RIDE_COMPLETED = "ride.completed"
+    RIDE_CANCELLED = "ride.cancelled"
+    RIDE_UPDATED = "ride.updated"
+    VEHICLE_CREATED = "vehicle.created"
+    VEHICLE_UPDATED = "vehicle.updated"
+    VEHICLE_STATE_CHANGED = "vehicle.state_changed"
+    VEHICLE_DELETED = "vehicle.deleted"
+    ZONE_CREATED = "zone.created"
+    ZONE_UPDATED = "zone.updated"
+    ZONE_DELETED = "zone.deleted"
+    CUSTOMER_BLOCKED = "customer.blocked"
+    CUSTOMER_UNBLOCKED = "customer.unblocked"
+    CUSTOMER_ANONYMISED = "customer.anonymised"
 
     VALUES = [
       TICKET_CREATED, TICKET_UPDATED, TICKET_STATUS_CHANGED, TICKET_ASSIGNED, TICKET_PRIORITY_CHANGED, TICKET_DELETED,
       CONVERSATION_CREATED, MESSAGE_CREATED, MESSAGE_CUSTOMER_REPLY, MESSAGE_AGENT_REPLY, CUSTOMER_CREATED,
-      CUSTOMER_UPDATED, SLA_WARNING, SLA_BREACHED, AUDIT_RECORDED
+      CUSTOMER_UPDATED, SLA_WARNING, SLA_BREACHED, AUDIT_RECORDED, RIDE_RESERVED, RIDE_STARTED, RIDE_PAUSED,
+      RIDE_RESUMED, RIDE_COMPLETED, RIDE_CANCELLED, RIDE_UPDATED, VEHICLE_CREATED, VEHICLE_UPDATED,
+      VEHICLE_STATE_CHANGED, VEHICLE_DELETED, ZONE_CREATED, ZONE_UPDATED, ZONE_DELETED, CUSTOMER_BLOCKED,
+      CUSTOMER_UNBLOCKED, CUSTOMER_ANONYMISED
     ].freeze
   end
 
@@ -478,12 +498,32 @@ module Kickstand
     SLA_WARNING = "sla.warning"
     SLA_BREACHED = "sla.breached"
     AUDIT_RECORDED = "audit.recorded"
+    RIDE_RESERVED = "ride.reserved"
+    RIDE_STARTED = "ride.started"
+    RIDE_PAUSED = "ride.paused"
+    RIDE_RESUMED = "ride.resumed"
+    RIDE_COMPLETED = "ride.completed"
+    RIDE_CANCELLED = "ride.cancelled"
+    RIDE_UPDATED = "ride.updated"
+    VEHICLE_CREATED = "vehicle.created"
+    VEHICLE_UPDATED = "vehicle.updated"
+    VEHICLE_STATE_CHANGED = "vehicle.state_changed"
+    VEHICLE_DELETED = "vehicle.deleted"
+    ZONE_CREATED = "zone.created"
+    ZONE_UPDATED = "zone.updated"
+    ZONE_DELETED = "zone.deleted"
+    CUSTOMER_BLOCKED = "customer.blocked"
+    CUSTOMER_UNBLOCKED = "customer.unblocked"
+    CUSTOMER_ANONYMISED = "customer.anonymised"
     ANY = "*"
 
     VALUES = [
       TICKET_CREATED, TICKET_UPDATED, TICKET_STATUS_CHANGED, TICKET_ASSIGNED, TICKET_PRIORITY_CHANGED, TICKET_DELETED,
       CONVERSATION_CREATED, MESSAGE_CREATED, MESSAGE_CUSTOMER_REPLY, MESSAGE_AGENT_REPLY, CUSTOMER_CREATED,
-      CUSTOMER_UPDATED, SLA_WARNING, SLA_BREACHED, AUDIT_RECORDED, ANY
+      CUSTOMER_UPDATED, SLA_WARNING, SLA_BREACHED, AUDIT_RECORDED, RIDE_RESERVED, RIDE_STARTED, RIDE_PAUSED,
+      RIDE_RESUMED, RIDE_COMPLETED, RIDE_CANCELLED, RIDE_UPDATED, VEHICLE_CREATED, VEHICLE_UPDATED,
+      VEHICLE_STATE_CHANGED, VEHICLE_DELETED, ZONE_CREATED, ZONE_UPDATED, ZONE_DELETED, CUSTOMER_BLOCKED,
+      CUSTOMER_UNBLOCKED, CUSTOMER_ANONYMISED, ANY
     ].freeze
   end
 
@@ -501,6 +541,15 @@ module Kickstand
     TWO = "two"
 
     VALUES = [ONE, TWO].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module WebhookSource
+    HELPDESK = "helpdesk"
+    FLEET = "fleet"
+    SANDBOX = "sandbox"
+
+    VALUES = [HELPDESK, FLEET, SANDBOX].freeze
   end
 
   # The values that this version knows; a newer server may have others.

@@ -1452,8 +1452,8 @@ module Kickstand
     #   once, oldest first: queued ones, scheduled retries, and those that ran out of attempts since it was last
     #   enabled, each with a new retry schedule. Newer events follow.
     member :enabled
-    # @return [Array<String>] The subscribed events. * is all, including future ones, except audit.recorded, which must
-    #   be named and requires the permission settings.read. Each one of {WebhookEvent}.
+    # @return [Array<String>] The subscribed events of the source. * is all, including future ones, except
+    #   audit.recorded, which must be named and requires the permission settings.read. Each one of {WebhookEvent}.
     member :events
     # @return [String, nil] The generated secret of a new webhook, only in this answer.
     member :generated_secret
@@ -1467,15 +1467,19 @@ module Kickstand
     member :last_error
     # @return [String]
     member :object
-    # @return [Boolean] One delivery at a time, in the order of the events.
+    # @return [Boolean] One delivery at a time, in the order of the events. Always false for events of the fleet, which
+    #   are in order for each vehicle.
     member :ordered
     # @return [String] Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case
-    #   fields. One of {WebhookPayloadForm}.
+    #   fields. Events of the fleet have form b only. One of {WebhookPayloadForm}.
     member :payload_form
     # @return [Integer] Deliveries that wait for an attempt.
     member :queued_events
     # @return [String] Times of the retries; defaults to two. One of {WebhookRetrySchedule}.
     member :retry_schedule
+    # @return [String] Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the fleet).
+    #   It cannot be changed. One of {WebhookSource}.
+    member :source
     # @return [String] failed: a delivery ran out of attempts. Enable the webhook again once the receiver works. One of
     #   {WebhookState}.
     member :state

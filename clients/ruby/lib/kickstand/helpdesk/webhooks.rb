@@ -49,25 +49,28 @@ module Kickstand
       #
       # Permission: webhooks.create.
       #
-      # @param events [Array<String>] The subscribed events. * is all, including future ones, except audit.recorded,
-      #   which must be named and requires the permission settings.read. Each one of {WebhookEvent}.
+      # @param events [Array<String>] The subscribed events of the source. * is all, including future ones, except
+      #   audit.recorded, which must be named and requires the permission settings.read. Each one of {WebhookEvent}.
       # @param url [String] HTTPS, and publicly reachable.
       # @param enabled [Boolean] Defaults to true. While false, events queue. Setting it to true sends all undelivered
       #   events at once, oldest first: queued ones, scheduled retries, and those that ran out of attempts since it was
       #   last enabled, each with a new retry schedule. Newer events follow.
-      # @param ordered [Boolean] One delivery at a time, in the order of the events.
+      # @param ordered [Boolean] One delivery at a time, in the order of the events. Always false for events of the
+      #   fleet, which are in order for each vehicle.
       # @param payload_form [String] Format of deliveries: a is flat with camelCase fields, b (the default) nested with
-      #   snake_case fields. One of {WebhookPayloadForm}.
+      #   snake_case fields. Events of the fleet have form b only. One of {WebhookPayloadForm}.
       # @param retry_schedule [String] Times of the retries; defaults to two. One of {WebhookRetrySchedule}.
       # @param secret [String, nil] Signs the deliveries. Without it a new webhook gets one, returned as
       #   generated_secret. A replaced secret signs beside the new one for 24 hours. null: deliveries are not signed.
+      # @param source [String] Where the events come from: helpdesk (the default), fleet (production) or sandbox (of the
+      #   fleet). It cannot be changed. One of {WebhookSource}.
       # @param request_options [RequestOptions, Hash]
       # @return [Webhook]
       def create(
         events:, url:, enabled: OMIT, ordered: OMIT, payload_form: OMIT, retry_schedule: OMIT, secret: OMIT,
-        request_options: {}
+        source: OMIT, request_options: {}
       )
-        body = { events:, url:, enabled:, ordered:, payload_form:, retry_schedule:, secret: }
+        body = { events:, url:, enabled:, ordered:, payload_form:, retry_schedule:, secret:, source: }
         call("POST", "/webhooks", Webhook, body:, options: request_options)
       end
 
@@ -97,11 +100,12 @@ module Kickstand
       # @param enabled [Boolean] Defaults to true. While false, events queue. Setting it to true sends all undelivered
       #   events at once, oldest first: queued ones, scheduled retries, and those that ran out of attempts since it was
       #   last enabled, each with a new retry schedule. Newer events follow.
-      # @param events [Array<String>] The subscribed events. * is all, including future ones, except audit.recorded,
-      #   which must be named and requires the permission settings.read. Each one of {WebhookEvent}.
-      # @param ordered [Boolean] One delivery at a time, in the order of the events.
+      # @param events [Array<String>] The subscribed events of the source. * is all, including future ones, except
+      #   audit.recorded, which must be named and requires the permission settings.read. Each one of {WebhookEvent}.
+      # @param ordered [Boolean] One delivery at a time, in the order of the events. Always false for events of the
+      #   fleet, which are in order for each vehicle.
       # @param payload_form [String] Format of deliveries: a is flat with camelCase fields, b (the default) nested with
-      #   snake_case fields. One of {WebhookPayloadForm}.
+      #   snake_case fields. Events of the fleet have form b only. One of {WebhookPayloadForm}.
       # @param retry_schedule [String] Times of the retries; defaults to two. One of {WebhookRetrySchedule}.
       # @param secret [String, nil] Signs the deliveries. Without it a new webhook gets one, returned as
       #   generated_secret. A replaced secret signs beside the new one for 24 hours. null: deliveries are not signed.

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+type fleetTriggerCmd struct {
+	Events []string `arg:"" placeholder:"EVENT" help:"Events above."`
+	Org    string   `required:"" placeholder:"SLUG" help:"Organization."`
+}
+
+func (*fleetTriggerCmd) Help() string {
+	names := make([]string, len(event.FleetNames))
+	for i, name := range event.FleetNames {
+		names[i] = "  " + string(name)
+	}
+	return `Makes changes in the sandbox that cause the events, beside a running server.
+Webhooks of the sandbox and streams of its events get them, with those of the steps
+before: a completed ride is started first. Production is not touched.
+
+  kickstand fleet trigger ride.completed --org demo-wheels
+
+Events:
+
+` + strings.Join(names, "\n")
+}
+
+// triggeredEvent is the printed form of an event with its record.
+type triggeredEvent struct {
+	Event string `json:"event"`
+	ID    string `json:"id"`
+}
+
+// Run makes the changes and prints the ids of the changed records.
+func (c *fleetTriggerCmd) Run(ctx context.Context, e *env) error {
+	for _, name := range c.Events {
+		if !slices.Contains(event.FleetNames[:], event.Name(name)) {
+			return usageError{fmt.Errorf("there is no event %q of the fleet; `kickstand fleet trigger --help` lists them", name)}
+		}
+	}
+	of := fleetOf{Org: c.Org, Environment: "test"}
+	return of.with(ctx, e, func(f *app.Fleet, o fleet.Organization) error {
+		if err := f.Provision(ctx, o); err != nil {
+			return err
+		}
+		t := fleetTrigger{f, o.ID, fleet.Actor{Type: "system"}}
+		var made []triggeredEvent
+		for _, name := range c.Events {
+			id, err := t.make(ctx, event.Name(name))
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			made = append(made, triggeredEvent{name, id})
+		}
+		return e.print(made, func(w io.Writer) {
+			for _, m := range made {
+				fmt.Fprintf(w, "%s: %s\n", m.Event, m.ID)
+			}
+		})
+	})
+}
+
+// fleetTrigger causes events in a sandbox.
+type fleetTrigger struct {
+	*app.Fleet
+	organizationID string
+	by             fleet.Actor
+}
+
+// write runs fn in a transaction and returns the id that it returns.
+func (t *fleetTrigger) write(ctx context.Context, fn func(tx *db.Tx) (string, error)) (id string, err error) {
+	err = t.DB.Write(ctx, func(tx *db.Tx) (err error) {
+		id, err = fn(tx)
+		return err
+	})
+	return id, err
+}
+
+// make causes an event and returns the id of its record.
+func (t *fleetTrigger) make(ctx context.Context, name event.Name) (string, error) {
+	kind, _, _ := strings.Cut(string(name), ".")
+	switch kind {
+	case "ride":
+		return t.ride(ctx, name)
+	case "vehicle":
+		return t.vehicle(ctx, name)
+	case "zone":
+		return t.zone(ctx, name)
+	}
+	return t.customer(ctx, name)
+}
+
+// vehicles returns the first available vehicles.
+func (t *fleetTrigger) vehicles(ctx context.Context) ([]fleet.Vehicle, error) {
+	records, _, err := t.ListVehicles(ctx, t.DB, t.organizationID, fleet.VehicleQuery{
+		State: []fleet.VehicleState{fleet.Available}, Sort: keyset.Sort{Field: "created_at"}, Limit: 50,
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]fleet.Vehicle, len(records))
+	for i, r := range records {
+		if err := json.Unmarshal(r.JSON, &list[i]); err != nil {
+			return nil, err
+		}
+	}
+	if len(list) == 0 {
+		return nil, problem.New(problem.Precondition, "the sandbox has no available vehicle; POST /sandbox/v1/sandbox/reset resets it")
+	}
+	return list, nil
+}
+
+// ride starts a ride of a new customer on the first vehicle that permits it, and changes it until the
+// event has happened.
+func (t *fleetTrigger) ride(ctx context.Context, name event.Name) (string, error) {
+	status := fleet.Active
+	if name == event.RideReserved {
+		status = fleet.Reserved
+	}
+	vehicles, err := t.vehicles(ctx)
+	if err != nil {
+		return "", err
+	}
+	var id string
+	for _, v := range vehicles {
+		id, err = t.write(ctx, func(tx *db.Tx) (string, error) {
+			c, err := t.CreateCustomerTx(ctx, tx, t.organizationID, fleet.NewCustomer{SubaccountID: v.SubaccountID, Name: "Test Rider", LicenseStatus: "verified", BirthDate: "1990-01-01"})
+			if err != nil {
+				return "", err
+			}
+			r, err := t.StartRideTx(ctx, tx, t.organizationID, fleet.NewRide{Status: status, VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID)}, t.by)
+			return r.ID, err
+		})
+		if k := problem.Of(err); k != problem.Precondition && k != problem.Invalid {
+			break
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	to := func(status fleet.RideStatus) fleet.RideChange { return fleet.RideChange{Status: optional.Of(status)} }
+	end := to(fleet.Completed)
+	end.EndReason = optional.Of(fleet.NullString("operator"))
+	cancel := to(fleet.Cancelled)
+	cancel.CancelReason = optional.Of(fleet.NullString("operator"))
+	steps := map[event.Name][]fleet.RideChange{
+		event.RidePaused:    {to(fleet.Paused)},
+		event.RideResumed:   {to(fleet.Paused), to(fleet.Active)},
+		event.RideCompleted: {end},
+		event.RideCancelled: {cancel},
+		event.RideUpdated:   {end, {Metadata: optional.Of(map[string]string{"trigger": string(name)})}},
+	}
+	for _, change := range steps[name] {
+		if _, err := t.write(ctx, func(tx *db.Tx) (string, error) {
+			r, err := t.LockRideTx(ctx, tx, t.organizationID, id)
+			if err == nil {
+				r, err = t.UpdateRideTx(ctx, tx, t.organizationID, r, change, t.by)
+			}
+			return r.ID, err
+		}); err != nil {
+			return "", err
+		}
+	}
+	return id, nil
+}
+
+// vehicle creates a vehicle like another one, and changes it until the event has happened.
+func (t *fleetTrigger) vehicle(ctx context.Context, name event.Name) (string, error) {
+	vehicles, err := t.vehicles(ctx)
+	if err != nil {
+		return "", err
+	}
+	like := &vehicles[0]
+	return t.write(ctx, func(tx *db.Tx) (string, error) {
+		v, err := t.CreateVehicleTx(ctx, tx, t.organizationID, fleet.NewVehicle{
+			SubaccountID: like.SubaccountID, Code: "TEST-" + randomHex(4), VehicleTypeID: like.VehicleTypeID, State: fleet.Available, Location: like.Location,
+		}, t.by)
+		if err != nil {
+			return "", err
+		}
+		var change fleet.VehicleChange
+		switch name {
+		case event.VehicleCreated:
+			return v.ID, nil
+		case event.VehicleDeleted:
+			return v.ID, t.DeleteVehicleTx(ctx, tx, t.organizationID, v.ID, t.by)
+		case event.VehicleUpdated:
+			change.LicensePlate = optional.Of(fleet.NullString("TEST"))
+		default:
+			change.State = optional.Of(fleet.NonOperational)
+		}
+		_, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, change, t.by)
+		return v.ID, err
+	})
+}
+
+// zone creates a zone with the geometry of another one, which parking rules do not close, and changes
+// it until the event has happened.
+func (t *fleetTrigger) zone(ctx context.Context, name event.Name) (string, error) {
+	records, _, err := t.ListZones(ctx, t.DB, t.organizationID, fleet.ZoneQuery{Sort: keyset.Sort{Field: "created_at"}, Limit: 1})
+	if err != nil {
+		return "", err
+	}
+	if len(records) == 0 {
+		return "", problem.New(problem.Precondition, "the sandbox has no zone; POST /sandbox/v1/sandbox/reset resets it")
+	}
+	var like fleet.Zone
+	if err := json.Unmarshal(records[0].JSON, &like); err != nil {
+		return "", err
+	}
+	return t.write(ctx, func(tx *db.Tx) (string, error) {
+		z, err := t.CreateZoneTx(ctx, tx, t.organizationID, fleet.NewZone{
+			SubaccountID: like.SubaccountID, Name: "Test", Type: fleet.ServiceArea, Geometry: like.Geometry, Priority: new(int64(1000)),
+		})
+		switch {
+		case err != nil || name == event.ZoneCreated:
+		case name == event.ZoneUpdated:
+			z, err = t.UpdateZoneTx(ctx, tx, t.organizationID, z, fleet.ZoneChange{Name: optional.Of("Changed test")})
+		default:
+			err = t.DeleteZoneTx(ctx, tx, t.organizationID, z.ID)
+		}
+		return z.ID, err
+	})
+}
+
+// customer creates a customer, and changes it until the event has happened.
+func (t *fleetTrigger) customer(ctx context.Context, name event.Name) (string, error) {
+	vehicles, err := t.vehicles(ctx)
+	if err != nil {
+		return "", err
+	}
+	steps := map[event.Name][]fleet.CustomerChange{
+		event.CustomerUpdated:   {{MarketingConsent: optional.Of(true)}},
+		event.CustomerBlocked:   {{Status: optional.Of(fleet.CustomerBlocked)}},
+		event.CustomerUnblocked: {{Status: optional.Of(fleet.CustomerBlocked)}, {Status: optional.Of(fleet.CustomerActive)}},
+	}
+	return t.write(ctx, func(tx *db.Tx) (string, error) {
+		c, err := t.CreateCustomerTx(ctx, tx, t.organizationID, fleet.NewCustomer{SubaccountID: vehicles[0].SubaccountID, Name: "Test Rider"})
+		if err != nil {
+			return "", err
+		}
+		for _, change := range steps[name] {
+			if c, err = t.UpdateCustomerTx(ctx, tx, t.organizationID, c, change); err != nil {
+				return "", err
+			}
+		}
+		if name == event.CustomerAnonymised {
+			_, err = t.AnonymiseCustomerTx(ctx, tx, t.organizationID, c.ID)
+		}
+		return c.ID, err
+	})
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
+)
+
+// Each event of the fleet is caused by its trigger beside a server, and delivered to a webhook of the
+// sandbox, signed; a webhook of production gets none.
+func TestFleetTrigger(t *testing.T) {
+	secret := "hook-" + strings.Repeat("s", 20)
+	data, database := "--data="+t.TempDir(), "--database-url="+dbtest.URL(t)
+	s := start(t, data, database, "--allow-private-receivers")
+	kickstand := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		err := run(t.Context(), append(args, data, database), noEnvironment, nil, &out, t.Output())
+		return out.String(), err
+	}
+	deliveries := make(chan delivered, 1000)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		deliveries <- delivered{r.Header, body}
+	}))
+	t.Cleanup(receiver.Close)
+	command(t, nil, "org", "create", "--name=Acme", data, database)
+	command(t, nil, "user", "create", "--email=robin@example.com", "--password=quite-a-secret", "--org=acme", "--role=admin", data, database)
+	c := browser(t)
+	call(t, c, s.url, "auth.signInWithPassword", map[string]any{"email": "robin@example.com", "password": "quite-a-secret"}, nil)
+	for _, source := range []string{"sandbox", "fleet"} {
+		call(t, c, s.url, "webhooks.create", map[string]any{"url": receiver.URL + "/" + source, "source": source, "events": []string{"*"}, "secret": secret}, nil)
+	}
+	if list, err := kickstand("webhook", "list", "--org=acme"); err != nil || !strings.Contains(list, "  sandbox  enabled  ") {
+		t.Errorf("the list is %q, %v", list, err)
+	}
+	args := []string{"fleet", "trigger", "--org=acme"}
+	for _, name := range event.FleetNames {
+		args = append(args, string(name))
+	}
+	out, err := kickstand(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		name := string(event.FleetNames[i])
+		kind, _, _ := strings.Cut(name, ".")
+		if !strings.HasPrefix(line, name+": "+kind[:3]) {
+			t.Errorf("%s printed %q", name, line)
+		}
+	}
+	missing := map[string]bool{}
+	for _, name := range event.FleetNames {
+		missing[string(name)] = true
+	}
+	timeout := time.After(30 * time.Second)
+	for len(missing) > 0 {
+		select {
+		case d := <-deliveries:
+			var body struct {
+				Event string
+				Data  struct{ Livemode bool }
+			}
+			if err := json.Unmarshal(d.body, &body); err != nil || body.Data.Livemode || body.Event != d.header.Get("X-Service-Event") {
+				t.Errorf("got %v %s, %v", d.header, d.body, err)
+			}
+			if _, err := payload.Verify(d.header, d.body, secret, time.Now()); err != nil {
+				t.Error(err)
+			}
+			delete(missing, body.Event)
+		case <-timeout:
+			t.Fatalf("not delivered: %v", missing)
+		}
+	}
+	if _, err := kickstand("fleet", "trigger", "ticket.created", "--org=acme"); err == nil {
+		t.Error("an unknown event was accepted")
+	}
+}

@@ -1,0 +1,158 @@
+package fleetapi_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+)
+
+// streamed is a server-sent event.
+type streamed struct{ id, name, data string }
+
+// eventStream is an open stream of a test.
+type eventStream struct {
+	t      *testing.T
+	lines  *bufio.Scanner
+	cancel context.CancelFunc
+}
+
+// openStream opens a stream and reads its start, after which all events are in it.
+func openStream(t *testing.T, server *httptest.Server, path, token, after string) *eventStream {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	req, err := http.NewRequestWithContext(ctx, "GET", server.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Accept", "text/event-stream")
+	if after != "" {
+		req.Header.Set("Last-Event-ID", after)
+	}
+	res, err := server.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); res.Body.Close() })
+	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("%s was answered %s, %s", path, res.Status, res.Header.Get("Content-Type"))
+	}
+	s := &eventStream{t, bufio.NewScanner(res.Body), cancel}
+	for s.lines.Scan() && s.lines.Text() != "" {
+	}
+	return s
+}
+
+// next returns the next event.
+func (s *eventStream) next() (e streamed) {
+	s.t.Helper()
+	for s.lines.Scan() {
+		name, value, _ := strings.Cut(s.lines.Text(), ": ")
+		switch {
+		case name == "id":
+			e.id = value
+		case name == "event":
+			e.name = value
+		case name == "data":
+			e.data = value
+		case name == "" && e.name != "":
+			return e
+		}
+	}
+	s.t.Fatalf("the stream ended: %v", s.lines.Err())
+	return e
+}
+
+func (s *eventStream) names(n int) (names []string) {
+	s.t.Helper()
+	for range n {
+		names = append(names, s.next().name)
+	}
+	return names
+}
+
+// A stream has the events that its key may read, in order, and resumes after the last one that the
+// client got.
+func TestEventStream(t *testing.T) {
+	r := newRig(t)
+	p := r.live.tenant(t, ours)
+	server := httptest.NewServer(r.live.api.Wrap(http.NotFoundHandler()))
+	t.Cleanup(server.Close)
+	admin := apikey.Permissions{Level: apikey.Admin}
+	token := r.live.key(ours, admin)
+
+	all := openStream(t, server, "/v1/events", token, "")
+	rides := openStream(t, server, "/v1/events?event=ride.started&event=zone.created", r.live.key(ours, apikey.Permissions{Resources: apikey.Grants{Named: map[string][]apikey.Action{"rides": {read}}}}), "")
+	elsewhere := openStream(t, server, "/v1/events", r.live.key(ours, admin, p.other.ID), "")
+	foreign := openStream(t, server, "/v1/events", r.live.key(theirs, admin), "")
+
+	ride := p.ride()
+	p.zone("parking", 13.4, 52.5)
+	first := all.next()
+	names := append([]string{first.name}, all.names(4)...)
+	if want := []string{"customer.created", "vehicle.created", "vehicle.state_changed", "ride.started", "zone.created"}; !slices.Equal(sorted(names), sorted(want)) {
+		t.Errorf("got %v, want %v", names, want)
+	}
+	started := rides.next()
+	var body struct {
+		ID, Event string
+		Data      struct {
+			Livemode bool
+			Ride     struct{ ID string }
+		}
+	}
+	if err := json.Unmarshal([]byte(started.data), &body); err != nil || body.Event != "ride.started" || started.name != "ride.started" ||
+		!body.Data.Livemode || body.Data.Ride.ID != ride.text("id") || !strings.HasPrefix(body.ID, "evt_") {
+		t.Errorf("got %+v, %v", started, err)
+	}
+
+	// Resumed: everything after the first.
+	all.cancel()
+	again := openStream(t, server, "/v1/events", token, first.id)
+	if got := again.names(4); !slices.Equal(got, names[1:]) {
+		t.Errorf("resumed: got %v, want %v", got, names[1:])
+	}
+
+	// What others' streams get comes last, so they got nothing before.
+	p.write(func(ctx context.Context, tx *db.Tx) error {
+		_, err := p.fleet.CreateCustomerTx(ctx, tx, ours, fleet.NewCustomer{SubaccountID: p.other.ID, Name: "Kenji"})
+		return err
+	})
+	if e := elsewhere.next(); e.name != "customer.created" || !strings.Contains(e.data, p.other.ID) {
+		t.Errorf("a key of the other subaccount got %+v", e)
+	}
+	them := r.live.tenant(t, theirs)
+	them.customer()
+	if e := foreign.next(); e.name != "customer.created" || e.id != "1" {
+		t.Errorf("another organization got %+v", e)
+	}
+
+	// Events that are no longer stored are a gap.
+	p.write(func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "DELETE FROM events WHERE organization_id = $1 AND sequence <= 3", ours)
+		return err
+	})
+	if e := openStream(t, server, "/v1/events", token, "1").next(); e.name != "gap" || e.id != "3" {
+		t.Errorf("after a gap: %+v", e)
+	}
+
+	for path, want := range map[string]int{"/v1/events?event=ticket.created": 400, "/v1/events?nonsense=1": 400} {
+		if a := p.Get(path); a.Status != want {
+			t.Errorf("%s: got %d, want %d", path, a.Status, want)
+		}
+	}
+	refused(t, "a key that reads vehicles only", r.live.As(r.live.key(ours, apikey.Permissions{Resources: apikey.Grants{Named: map[string][]apikey.Action{"vehicles": {read}}}})).Get("/events"), 403, "permission_denied")
+	refused(t, "a bad id", p.Get("/events", "Last-Event-ID: x"), 400, "invalid_parameter")
+}
+
+func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
