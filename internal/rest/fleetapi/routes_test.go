@@ -60,10 +60,11 @@ var kinds = []struct {
 
 // samples create a record and return its path, by the path of its list.
 var samples = map[string]func(p *tenant) string{
-	"/rides/{id}":     func(p *tenant) string { return "/rides/" + p.ride().text("id") },
-	"/vehicles/{id}":  func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") },
-	"/customers/{id}": func(p *tenant) string { return "/customers/" + p.customer() },
-	"/zones/{id}":     func(p *tenant) string { return "/zones/" + p.zone("parking", 13.4, 52.5).text("id") },
+	"/rides/{id}":       func(p *tenant) string { return "/rides/" + p.ride().text("id") },
+	"/rides/{id}/price": func(p *tenant) string { return "/rides/" + p.ride().text("id") + "/price" },
+	"/vehicles/{id}":    func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") },
+	"/customers/{id}":   func(p *tenant) string { return "/customers/" + p.customer() },
+	"/zones/{id}":       func(p *tenant) string { return "/zones/" + p.zone("parking", 13.4, 52.5).text("id") },
 	"/pricing/{id}": func(p *tenant) string {
 		var plan fleet.Plan
 		p.write(func(ctx context.Context, tx *db.Tx) (err error) {
@@ -90,8 +91,9 @@ func (p *tenant) sample(rt *rest.Route) string {
 
 // bodies are valid bodies of routes.
 var bodies = map[string]func(p *tenant) any{
-	"createRide": func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()} },
-	"updateRide": func(p *tenant) any { return fields{"status": "paused"} },
+	"createRide":  func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()} },
+	"createQuote": func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "duration_seconds": 675} },
+	"updateRide":  func(p *tenant) any { return fields{"status": "paused"} },
 	"createVehicle": func(p *tenant) any {
 		return fields{"subaccount_id": p.sub.ID, "code": fmt.Sprint("R-", time.Now().UnixNano()), "vehicle_type_id": p.scooter}
 	},
@@ -143,6 +145,8 @@ func sep(path string) string {
 
 func success(rt *rest.Route) int {
 	switch {
+	case rt.Status != 0:
+		return rt.Status
 	case rt.Method != "POST" && rt.Output != nil:
 		return 200
 	case rt.Output == nil:
@@ -334,6 +338,8 @@ func TestMethods(t *testing.T) {
 	const table = `
 /rides GET POST
 /rides/x GET PUT
+/rides/x/price GET
+/quotes POST
 /vehicles GET POST
 /vehicles/x GET PUT DELETE
 /customers GET

@@ -161,7 +161,13 @@ func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
 }
 
 // label formats a value of an enumeration: "Scooter standing".
-func label(value string) string { return capitalize(strings.ReplaceAll(value, "_", " ")) }
+func label(value string) string {
+	text := strings.ReplaceAll(value, "_", " ")
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
 
 // ruleLabel describes a rule and its vehicle types.
 func ruleLabel(rule fleet.Rule, s *fleet.Subaccount) string {
