@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
 	"github.com/kickstand-dev/kickstand/internal/mcp"
+	"github.com/kickstand-dev/kickstand/internal/mds"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
@@ -75,6 +76,8 @@ func (a *App) newHandler() (http.Handler, error) {
 	}
 	mux.Handle(gbfs.Path, telemetry.Routed("gbfs", gbfs.New(a.Fleet.Service, a.BaseURL, gbfs.Path, a.log)))
 	mux.Handle(gbfs.SandboxPath, telemetry.Routed("gbfs", gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log)))
+	mux.Handle(mds.Path, telemetry.Routed("mds", mds.New(a.Fleet.Service, a.BaseURL, mds.Path, a.log)))
+	mux.Handle(mds.SandboxPath, telemetry.Routed("mds", mds.New(a.Sandbox.Service, a.BaseURL, mds.SandboxPath, a.log)))
 	tools := a.openTools(deskAPI, fleetAPI, sandboxAPI)
 	mux.Handle(mcp.Path, telemetry.Routed("mcp", sameOrigin.Handler(tools)))
 	mux.Handle(visitorapi.Base+"/", visitorapi.New(visitorapi.Config{
@@ -168,6 +171,8 @@ func (a *App) endpoints(live, sandbox fleetBase) []web.Endpoint {
 		{Path: mcp.Path, Description: "tools for assistants (MCP), for API keys"},
 		{Path: gbfs.Path + "manifest.json", Link: true, Description: "the fleet's public feed (GBFS 3.0)"},
 		{Path: gbfs.SandboxPath + "manifest.json", Link: true, Description: "the sandbox's"},
+		{Path: mds.Path, Description: "the fleet's data for agencies (MDS 2.0), for tokens that agencies sign"},
+		{Path: mds.SandboxPath, Description: "the sandbox's"},
 		{Path: rpc.Prefix, Description: "procedures for sign-in and webhooks (tRPC)"},
 		{Path: "/healthz", Link: true, Description: "liveness of the process"},
 		{Path: "/readyz", Link: true, Description: "readiness of the server"},

@@ -40,6 +40,7 @@ type Subaccount struct {
 	GlobalRules          []Rule        `json:"global_rules"`
 	VehicleTypes         []VehicleType `json:"vehicle_types"`
 	GBFS                 GBFS          `json:"gbfs"`
+	MDS                  MDS           `json:"mds"`
 	Alerts               []Alert       `json:"alerts"`
 	CreatedAt            rfc3339.Time  `json:"created_at"`
 	UpdatedAt            rfc3339.Time  `json:"updated_at"`
@@ -107,6 +108,7 @@ type SubaccountChange struct {
 	GlobalRules          optional.Value[[]Rule]        `json:"global_rules"`
 	VehicleTypes         optional.Value[[]VehicleType] `json:"vehicle_types"`
 	GBFS                 optional.Value[GBFS]          `json:"gbfs"`
+	MDS                  optional.Value[MDS]           `json:"mds"`
 	Alerts               optional.Value[[]Alert]       `json:"alerts"`
 }
 
@@ -287,6 +289,7 @@ func (s *Service) UpdateSubaccountTx(ctx context.Context, tx *db.Tx, organizatio
 	c.CountryCode.Into(&sub.CountryCode)
 	c.DefaultPricingPlanID.Into(&sub.DefaultPricingPlanID)
 	c.GBFS.Into(&sub.GBFS)
+	c.MDS.Into(&sub.MDS)
 	var v problem.Validation
 	if c.VehicleTypes.Set {
 		sub.VehicleTypes = former.mergeTypes(&v, c.VehicleTypes.Value, a.now)
@@ -437,6 +440,7 @@ func (s *Subaccount) check(v *problem.Validation) {
 	}
 	s.GlobalRules = checkRules(v, "global_rules", s.GlobalRules, s)
 	s.GBFS.check(v)
+	s.MDS.check(v)
 	if len(s.Alerts) > maxList {
 		v.AddCode("too_long", "alerts", "must have at most %d values", maxList)
 	}

@@ -43,6 +43,8 @@ type Config struct {
 
 	API  string // URL of the environment's API: "https://api.example.com/v1"
 	Feed string // URL of its public feed: "https://help.example.com/gbfs/v3/"
+	// Agencies is the URL of the data for agencies: "https://help.example.com/mds/v2".
+	Agencies string
 }
 
 // pages are the pages of one environment.
