@@ -45,6 +45,13 @@ var subaccountRecord = &schema.Record{Name: "subaccount", Doc: "One operating ar
 		schema.Member{Name: "opening_hours", Type: schema.String(1, 1000), Access: schema.Writable, Nullable: true, Doc: "OSM syntax.", Example: "24/7"},
 		schema.Member{Name: "feed_contact_email", Type: schema.String(1, 254), Access: schema.Writable, Nullable: true},
 		schema.Member{Name: "license_id", Type: schema.String(1, 100), Access: schema.Writable, Nullable: true, Doc: "SPDX.", Example: "CC0-1.0"},
+		schema.Member{Name: "rental_uri_web", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true, Doc: "A page to rent a vehicle; `{vehicle_id}` stands for its public id. The next two are links into your apps.", Example: "https://rent.example.com/v/{vehicle_id}"},
+		schema.Member{Name: "rental_uri_android", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "rental_uri_ios", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "store_uri_android", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true, Doc: "The app's page in the store; required with links into the app, and so is discovery_uri, which tells whether it is installed."},
+		schema.Member{Name: "discovery_uri_android", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "store_uri_ios", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "discovery_uri_ios", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
 	)},
 	{Name: "mds", Access: schema.Writable, Doc: "Data for agencies by the Mobility Data Specification, if enabled.", Type: schema.Object(
 		schema.Member{Name: "enabled", Type: schema.Bool(), Access: schema.Writable},

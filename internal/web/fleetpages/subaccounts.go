@@ -289,6 +289,13 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 		web.Field{Name: "gbfs.feed_contact_email", Label: "Contact for the feed", Type: "email", Optional: true, Most: 254, Value: string(s.GBFS.ContactEmail)},
 		web.Field{Name: "gbfs.operator", Label: "Operator", Type: "text", Optional: true, Most: 256, Value: string(s.GBFS.Operator)},
 		web.Field{Name: "gbfs.license_id", Label: "License of the data", Type: "text", Optional: true, Most: 64, Value: string(s.GBFS.LicenseID), Help: "Such as CC0-1.0."},
+		web.Field{Name: "gbfs.rental_uri_web", Label: "Page to rent a vehicle", Type: "text", Optional: true, Most: 2048, Value: string(s.GBFS.WebRentalURI), Help: "Such as https://example.com/rent/{vehicle_id}; {vehicle_id} stands for the public id."},
+		web.Field{Name: "gbfs.rental_uri_android", Label: "Link into the Android app", Type: "text", Optional: true, Most: 2048, Value: string(s.GBFS.AndroidRentalURI)},
+		web.Field{Name: "gbfs.store_uri_android", Label: "Android app in the store", Type: "url", Optional: true, Most: 2048, Value: string(s.GBFS.AndroidStoreURI)},
+		web.Field{Name: "gbfs.discovery_uri_android", Label: "Link that the Android app handles", Type: "text", Optional: true, Most: 2048, Value: string(s.GBFS.AndroidDiscoveryURI), Help: "Such as com.example.android://. Others use it to detect the app."},
+		web.Field{Name: "gbfs.rental_uri_ios", Label: "Link into the iOS app", Type: "text", Optional: true, Most: 2048, Value: string(s.GBFS.IOSRentalURI)},
+		web.Field{Name: "gbfs.store_uri_ios", Label: "iOS app in the store", Type: "url", Optional: true, Most: 2048, Value: string(s.GBFS.IOSStoreURI)},
+		web.Field{Name: "gbfs.discovery_uri_ios", Label: "Link that the iOS app handles", Type: "text", Optional: true, Most: 2048, Value: string(s.GBFS.IOSDiscoveryURI)},
 		web.Field{Name: "mds.enabled", Label: "Agencies may read vehicles, trips and events", Type: "checkbox", Optional: true, Value: checked(s.MDS.Enabled)},
 		web.Field{Name: "mds.provider_id", Label: "Provider id", Type: "text", Optional: true, Most: 36, Value: string(s.MDS.ProviderID), Help: "Your UUID in the list of the Open Mobility Foundation."})
 	if r.Method == http.MethodPost {
@@ -306,7 +313,9 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 				Status: optional.Of(t.text("status")), ExternalID: optional.Of(text("external_id")),
 				GBFS: optional.Of(fleet.GBFS{
 					Enabled: t.on("gbfs.enabled"), SystemID: text("gbfs.system_id"), OpeningHours: text("gbfs.opening_hours"), ContactEmail: text("gbfs.feed_contact_email"),
-					Operator: text("gbfs.operator"), LicenseID: text("gbfs.license_id"),
+					Operator: text("gbfs.operator"), LicenseID: text("gbfs.license_id"), WebRentalURI: text("gbfs.rental_uri_web"),
+					AndroidRentalURI: text("gbfs.rental_uri_android"), AndroidStoreURI: text("gbfs.store_uri_android"), AndroidDiscoveryURI: text("gbfs.discovery_uri_android"),
+					IOSRentalURI: text("gbfs.rental_uri_ios"), IOSStoreURI: text("gbfs.store_uri_ios"), IOSDiscoveryURI: text("gbfs.discovery_uri_ios"),
 				}),
 			}
 		})
@@ -318,7 +327,7 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/subaccounts", "Edit "+s.Name, nil), fields, form{
-		Groups: layout(fields, part{"", 7, false}, part{"Public feed (GBFS)", 6, false}, part{"Data for agencies (MDS)", 0, false}), Label: "Save", Cancel: back,
+		Groups: layout(fields, part{"", 7, false}, part{"Public feed (GBFS)", 13, false}, part{"Data for agencies (MDS)", 0, false}), Label: "Save", Cancel: back,
 	})
 }
 
