@@ -61,3 +61,10 @@ func (s *Service) CreateWithoutRecordsTx(ctx context.Context, tx *db.Tx, o Organ
 	_, err := s.CreateSubaccountTx(ctx, tx, o.ID, NewSubaccount{Name: o.Name, TimeZone: "UTC", Currency: "EUR"})
 	return err
 }
+
+// LimitUseChanges sets the limit of state changes until the returned function is called.
+func LimitUseChanges(n int64) (restore func()) {
+	former := maxUseChanges
+	maxUseChanges = n
+	return func() { maxUseChanges = former }
+}

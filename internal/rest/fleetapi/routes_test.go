@@ -128,6 +128,7 @@ func (p *tenant) body(rt *rest.Route) string {
 // queries are required queries of routes.
 var queries = map[string]string{
 	"getRideAnalytics":    "?from=2026-01-01&to=2026-01-08",
+	"getVehicleAnalytics": "?from=2026-01-01&to=2026-01-08",
 	"getRevenueAnalytics": "?from=2026-01-01&to=2026-01-08",
 }
 
@@ -348,6 +349,7 @@ func TestMethods(t *testing.T) {
 /pricing/x GET PUT
 /analytics/rides GET
 /analytics/revenue GET
+/analytics/vehicles GET
 /zones GET POST
 /zones/x GET PUT DELETE
 /settings GET PUT

@@ -78,6 +78,8 @@ func Register(s *web.Site, c Config) {
 		p.base, p.other, p.environment = p.other, p.base, Sandbox
 	}
 	p.handle("", route{get: p.overview})
+	p.handle("/analytics", route{get: p.analytics})
+	p.handle("/analytics/export", route{get: p.exportAnalytics})
 	p.handle("/map", route{get: p.showMap})
 	p.handle("/zones", route{get: p.zones})
 	p.handle("/zones/new", route{get: p.newZone, post: p.newZone, admin: true})
