@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -256,9 +257,7 @@ func (c *call) next(path, cursor string) links {
 		return links{}
 	}
 	query := url.Values{}
-	for name, values := range c.query {
-		query[name] = values
-	}
+	maps.Copy(query, c.query)
 	query.Set("cursor", cursor)
 	return links{new(c.root + "/" + path + "?" + query.Encode())}
 }

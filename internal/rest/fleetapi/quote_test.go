@@ -3,6 +3,7 @@ package fleetapi_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
@@ -16,16 +17,16 @@ import (
 func sumOf(t *testing.T, what string, explained fields) string {
 	t.Helper()
 	var sum float64
-	text := ""
+	var text strings.Builder
 	for _, l := range explained["lines"].([]any) {
 		line := l.(map[string]any)
 		sum += line["amount"].(float64)
-		text += fmt.Sprintf("%v %v; ", line["code"], line["amount"])
+		text.WriteString(fmt.Sprintf("%v %v; ", line["code"], line["amount"]))
 	}
 	if sum != explained["total_amount"] {
 		t.Errorf("%s: lines add up to %v, want %v: %v", what, sum, explained["total_amount"], explained["lines"])
 	}
-	return text
+	return text.String()
 }
 
 func TestQuotes(t *testing.T) {
