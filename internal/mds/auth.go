@@ -25,7 +25,7 @@ type claims struct {
 	ProviderID string `json:"provider_id"`
 }
 
-// errToken is any token that is not accepted. It does not tell which part is wrong.
+// errToken is the refusal of any token, whichever part of it is wrong.
 func errToken() error {
 	return faultf(http.StatusUnauthorized, "unauthorized", "The header Authorization must be Bearer and a JSON Web Token that is signed by an agency of the area, has not expired, and has provider_id.")
 }

@@ -48,7 +48,7 @@ var subaccountRecord = &schema.Record{Name: "subaccount", Doc: "One operating ar
 		schema.Member{Name: "rental_uri_web", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true, Doc: "A page to rent a vehicle; `{vehicle_id}` stands for its public id. The next two are links into your apps.", Example: "https://rent.example.com/v/{vehicle_id}"},
 		schema.Member{Name: "rental_uri_android", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
 		schema.Member{Name: "rental_uri_ios", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
-		schema.Member{Name: "store_uri_android", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true, Doc: "The app's page in the store; required with links into the app, and so is discovery_uri, which tells whether it is installed."},
+		schema.Member{Name: "store_uri_android", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true, Doc: "The app's page in the store; required with links into the app, and so is discovery_uri, by which others detect the app."},
 		schema.Member{Name: "discovery_uri_android", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
 		schema.Member{Name: "store_uri_ios", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
 		schema.Member{Name: "discovery_uri_ios", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
