@@ -46,7 +46,7 @@ type crawler struct {
 
 // notPages matches paths that are no dashboard pages: APIs, their documentation, and
 // files.
-var notPages = regexp.MustCompile(`^/(api|docs|v1|sandbox/v1|sandbox/gbfs|gbfs|dev|healthz|readyz|static|attachments|files|exports|messages)(/|$)`)
+var notPages = regexp.MustCompile(`^/(api|docs|v1|sandbox/v1|sandbox/gbfs|gbfs|sandbox/mds|mds|dev|healthz|readyz|static|attachments|files|exports|messages)(/|$)`)
 
 // maxPerShape is the number of pages of a shape to visit.
 const maxPerShape = 4

@@ -192,6 +192,20 @@ func (s *FleetRidesService) Update(ctx context.Context, id string, body RideUpda
 	return call[Ride](ctx, s.c, request{method: "PUT", path: path("/rides/{id}", id), idempotent: true, body: body, options: opts})
 }
 
+// GetPrice sends GET /rides/{id}/price: explain the price of a ride. With [WithIfNoneMatch] it
+// returns nil for an unchanged record.
+//
+// Returns each line of the price with its rule, quantity, amount and rounding. The lines add
+// up to `total_amount` exactly, and their texts are those of the receipt in the dashboard.
+//
+// Of an open ride it is the price as of now, without distance and without a fee for its end;
+// `final` is then false.
+//
+// The key needs the permission rides.read.
+func (s *FleetRidesService) GetPrice(ctx context.Context, id string, opts ...CallOption) (*PriceExplanation, error) {
+	return call[PriceExplanation](ctx, s.c, request{method: "GET", path: path("/rides/{id}/price", id), options: opts})
+}
+
 // Modify reads the record, calls change, and sends the changes with If-Match. If the record
 // has changed meanwhile, it starts again, up to five times. An error of change ends it.
 func (s *FleetRidesService) Modify(ctx context.Context, id string, change func(*Ride) (RideUpdate, error), opts ...CallOption) (*Ride, error) {
@@ -650,6 +664,20 @@ func (s *FleetPricingService) Update(ctx context.Context, id string, body Pricin
 	return call[PricingPlan](ctx, s.c, request{method: "PUT", path: path("/pricing/{id}", id), idempotent: true, body: body, options: opts})
 }
 
+// CreateQuote sends POST /quotes: compute the price of a ride.
+//
+// Returns the price that a ride of this length would have now, with each line explained.
+// Nothing is stored, so the request can be repeated at will.
+//
+// Name a vehicle, or a vehicle type with its subaccount.
+//
+// A key without the permission pricing.read gets only id and object of the record.
+//
+// The key needs the permission pricing.read.
+func (s *FleetPricingService) CreateQuote(ctx context.Context, body QuoteRequest, opts ...CallOption) (*Quote, error) {
+	return call[Quote](ctx, s.c, request{method: "POST", path: path("/quotes"), idempotent: true, body: body, options: opts})
+}
+
 // Modify reads the record, calls change, and sends the changes with If-Match. If the record
 // has changed meanwhile, it starts again, up to five times. An error of change ends it.
 func (s *FleetPricingService) Modify(ctx context.Context, id string, change func(*PricingPlan) (PricingPlanUpdate, error), opts ...CallOption) (*PricingPlan, error) {
@@ -887,6 +915,53 @@ func (s *FleetAnalyticsService) ExportRides(ctx context.Context, params FleetAna
 // the file.
 func (s *FleetAnalyticsService) ExportCSVRides(ctx context.Context, params FleetAnalyticsRidesParams, opts ...CallOption) (*File, error) {
 	return s.c.file(ctx, request{method: "GET", path: path("/analytics/rides"), options: opts, params: params, accept: "text/csv"})
+}
+
+// FleetAnalyticsVehiclesParams are the query parameters of FleetAnalyticsService.Vehicles. Zero values are not sent.
+type FleetAnalyticsVehiclesParams struct {
+	// Included: a date, which begins at its first instant in the time zone, or an RFC 3339 time.
+	From string `query:"from"`
+	// Excluded; likewise.
+	To string `query:"to"`
+	// day unless said otherwise. Weeks begin on Monday. At most 5,000 periods.
+	Granularity FleetAnalyticsGranularity `query:"granularity"`
+	// IANA; the account's unless said otherwise.
+	Timezone string `query:"timezone"`
+	// Up to two; then there are rows only for groups that have vehicles.
+	GroupBy []AnalyticsVehiclesGroupBy `query:"group_by"`
+	// Only records with one of these.
+	SubaccountID []string `query:"subaccount_id"`
+	// Only records with one of these.
+	VehicleTypeID []string `query:"vehicle_type_id"`
+}
+
+// Vehicles sends GET /analytics/vehicles: measure the use of vehicles. With [WithIfNoneMatch]
+// it returns nil for an unchanged record.
+//
+// The time of vehicles by state, from their stored state changes, and with it their
+// utilization and idle time. By periods of a time zone, and in each by subaccount and vehicle
+// type. An export has the rows.
+//
+// A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is 400
+// range_too_large.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
+// The key needs the permission analytics.read.
+func (s *FleetAnalyticsService) Vehicles(ctx context.Context, params FleetAnalyticsVehiclesParams, opts ...CallOption) (*AnalyticsVehicles, error) {
+	return call[AnalyticsVehicles](ctx, s.c, request{method: "GET", path: path("/analytics/vehicles"), params: params, options: opts})
+}
+
+// ExportVehicles sends GET /analytics/vehicles when the loop begins, and yields the records as
+// they arrive. An error ends the loop: a nil error comes with each record.
+func (s *FleetAnalyticsService) ExportVehicles(ctx context.Context, params FleetAnalyticsVehiclesParams, opts ...CallOption) iter.Seq2[AnalyticsVehiclesRow, error] {
+	return export[AnalyticsVehiclesRow](ctx, s.c, request{method: "GET", path: path("/analytics/vehicles"), options: opts, params: params})
+}
+
+// ExportCSVVehicles sends GET /analytics/vehicles and returns all records as CSV. The caller
+// closes the file.
+func (s *FleetAnalyticsService) ExportCSVVehicles(ctx context.Context, params FleetAnalyticsVehiclesParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/analytics/vehicles"), options: opts, params: params, accept: "text/csv"})
 }
 
 // FleetSettingsService has the operations of the group "Settings".
@@ -1146,7 +1221,7 @@ func (r *AnalyticsRevenue) UnmarshalJSON(text []byte) error {
 
 // AnalyticsRevenueRow is part of answers.
 //
-// The figures of a period, or of one group of its rides.
+// The figures of a period, or of one group in it.
 type AnalyticsRevenueRow struct {
 	AdjustmentAmount int64  `json:"adjustment_amount"`
 	Currency         string `json:"currency"`
@@ -1245,7 +1320,7 @@ func (r *AnalyticsRides) UnmarshalJSON(text []byte) error {
 
 // AnalyticsRidesRow is part of answers.
 //
-// The figures of a period, or of one group of its rides.
+// The figures of a period, or of one group in it.
 type AnalyticsRidesRow struct {
 	AverageDistanceMeters *int64 `json:"average_distance_meters"`
 	// Rounded half up; null when there is none.
@@ -1301,6 +1376,96 @@ type AnalyticsRidesTotals struct {
 	RideCount       int64 `json:"ride_count"`
 	UniqueCustomers int64 `json:"unique_customers"`
 	UniqueVehicles  int64 `json:"unique_vehicles"`
+}
+
+// AnalyticsVehicles is part of answers.
+type AnalyticsVehicles struct {
+	// In the order of periods, then of groups. Without group_by a period without vehicles is
+	// there too.
+	Data []AnalyticsVehiclesRow `json:"data"`
+	From time.Time              `json:"from"`
+	// By the sandbox's clock, there. Later time does not count.
+	GeneratedAt time.Time                  `json:"generated_at"`
+	Granularity FleetAnalyticsGranularity  `json:"granularity"`
+	GroupBy     []AnalyticsVehiclesGroupBy `json:"group_by"`
+	Object      string                     `json:"object"`
+	Timezone    string                     `json:"timezone"`
+	To          time.Time                  `json:"to"`
+	// Of the whole range: a vehicle of several periods counts once.
+	Totals AnalyticsVehiclesTotals `json:"totals"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *AnalyticsVehicles) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *AnalyticsVehicles) UnmarshalJSON(text []byte) error {
+	type plain AnalyticsVehicles
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// AnalyticsVehiclesRow is part of answers.
+//
+// The figures of a period, or of one group in it.
+type AnalyticsVehiclesRow struct {
+	// The time of all vehicles; the sum of the next four.
+	DeployedSeconds int64 `json:"deployed_seconds"`
+	// The values of the group_by fields.
+	Group AnalyticsVehiclesRowGroup `json:"group"`
+	// Available.
+	IdleSeconds int64 `json:"idle_seconds"`
+	// Idle time per 24 hours deployed.
+	IdleSecondsPerVehicleDay *int64 `json:"idle_seconds_per_vehicle_day"`
+	// Pauses included.
+	OnTripSeconds int64     `json:"on_trip_seconds"`
+	PeriodEnd     time.Time `json:"period_end"`
+	// In the time zone of the request.
+	PeriodStart     time.Time `json:"period_start"`
+	ReservedSeconds int64     `json:"reserved_seconds"`
+	// Out of service or out of contact, also during a ride.
+	UnavailableSeconds int64 `json:"unavailable_seconds"`
+	// Time on trips, in hundredths of a percent of the deployed time; null without any.
+	UtilizationBasisPoints *int64 `json:"utilization_basis_points"`
+	// Vehicles that were deployed at any time: neither removed nor missing.
+	VehicleCount int64 `json:"vehicle_count"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *AnalyticsVehiclesRow) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *AnalyticsVehiclesRow) UnmarshalJSON(text []byte) error {
+	type plain AnalyticsVehiclesRow
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// AnalyticsVehiclesRowGroup is part of answers.
+type AnalyticsVehiclesRowGroup struct {
+	SubaccountID  *string `json:"subaccount_id"`
+	VehicleTypeID *string `json:"vehicle_type_id"`
+}
+
+// AnalyticsVehiclesTotals is part of answers.
+type AnalyticsVehiclesTotals struct {
+	// The time of all vehicles; the sum of the next four.
+	DeployedSeconds int64 `json:"deployed_seconds"`
+	// Available.
+	IdleSeconds int64 `json:"idle_seconds"`
+	// Idle time per 24 hours deployed.
+	IdleSecondsPerVehicleDay *int64 `json:"idle_seconds_per_vehicle_day"`
+	// Pauses included.
+	OnTripSeconds   int64 `json:"on_trip_seconds"`
+	ReservedSeconds int64 `json:"reserved_seconds"`
+	// Out of service or out of contact, also during a ride.
+	UnavailableSeconds int64 `json:"unavailable_seconds"`
+	// Time on trips, in hundredths of a percent of the deployed time; null without any.
+	UtilizationBasisPoints *int64 `json:"utilization_basis_points"`
+	// Vehicles that were deployed at any time: neither removed nor missing.
+	VehicleCount int64 `json:"vehicle_count"`
 }
 
 // FleetAPIKey is part of answers.
@@ -1563,6 +1728,70 @@ type PositionInput struct {
 	SpeedMps Optional[float64] `json:"speed_mps,omitzero"`
 }
 
+// PriceExplanation is part of answers.
+//
+// The explained price of a ride. Amounts are in the currency's minor unit.
+type PriceExplanation struct {
+	AdjustmentAmount         int64  `json:"adjustment_amount"`
+	BilledKilometers         int64  `json:"billed_kilometers"`
+	BilledMinutes            int64  `json:"billed_minutes"`
+	BilledPausedMinutes      int64  `json:"billed_paused_minutes"`
+	BilledReservationMinutes int64  `json:"billed_reservation_minutes"`
+	Currency                 string `json:"currency"`
+	DistanceAmount           int64  `json:"distance_amount"`
+	// After cap and floor.
+	FareAmount int64 `json:"fare_amount"`
+	// false for an open ride: the price as of now.
+	Final bool `json:"final"`
+	// They add up to total_amount exactly. Lines of amount 0 are omitted.
+	Lines              []PriceLine `json:"lines"`
+	Object             string      `json:"object"`
+	OutOfZoneAmount    int64       `json:"out_of_zone_amount"`
+	PauseAmount        int64       `json:"pause_amount"`
+	PricingPlanID      *string     `json:"pricing_plan_id"`
+	PricingPlanVersion *int64      `json:"pricing_plan_version"`
+	ReservationAmount  int64       `json:"reservation_amount"`
+	RideID             string      `json:"ride_id"`
+	SubaccountID       string      `json:"subaccount_id"`
+	SubtotalAmount     int64       `json:"subtotal_amount"`
+	TaxAmount          int64       `json:"tax_amount"`
+	TimeAmount         int64       `json:"time_amount"`
+	TotalAmount        int64       `json:"total_amount"`
+	// This and the next three are as charged, before cap and floor.
+	UnlockAmount int64 `json:"unlock_amount"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *PriceExplanation) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *PriceExplanation) UnmarshalJSON(text []byte) error {
+	type plain PriceExplanation
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// PriceLine is part of answers.
+//
+// A line of an explained price.
+type PriceLine struct {
+	// In the currency's minor unit; negative for a reduction.
+	Amount int64 `json:"amount"`
+	// cap is the reduction by the fare cap, floor the increase of an amount below 0.
+	Code PriceLineCode `json:"code"`
+	// The rule, in English, as receipts show it.
+	Explanation string `json:"explanation"`
+	Quantity    int64  `json:"quantity"`
+	// How the quantity or the amount was rounded; null if it was not.
+	Rounding *string `json:"rounding"`
+	// The unit of quantity. once is a flat amount, interval a started interval of a segment,
+	// window a window of the fare cap.
+	Unit PriceLineUnit `json:"unit"`
+	// amount divided by quantity; null if the line has no price per unit.
+	UnitAmount *int64 `json:"unit_amount"`
+}
+
 // PricingPlan is part of answers.
 //
 // The prices of rides (GBFS system_pricing_plans). Plans are created and retired in the
@@ -1714,6 +1943,72 @@ type PricingPlanUpdate struct {
 	UnlockAmount   Optional[int64]    `json:"unlock_amount,omitzero"`
 	URL            Optional[string]   `json:"url,omitzero"`
 	VehicleTypeIDs Optional[[]string] `json:"vehicle_type_ids,omitzero"`
+}
+
+// Quote is part of answers.
+//
+// The explained price of a ride that was not ridden. Amounts are in the currency's minor unit.
+type Quote struct {
+	AdjustmentAmount         int64  `json:"adjustment_amount"`
+	BilledKilometers         int64  `json:"billed_kilometers"`
+	BilledMinutes            int64  `json:"billed_minutes"`
+	BilledPausedMinutes      int64  `json:"billed_paused_minutes"`
+	BilledReservationMinutes int64  `json:"billed_reservation_minutes"`
+	Currency                 string `json:"currency"`
+	DistanceAmount           int64  `json:"distance_amount"`
+	// After cap and floor.
+	FareAmount int64 `json:"fare_amount"`
+	// They add up to total_amount exactly. Lines of amount 0 are omitted.
+	Lines              []PriceLine `json:"lines"`
+	Object             string      `json:"object"`
+	OutOfZoneAmount    int64       `json:"out_of_zone_amount"`
+	PauseAmount        int64       `json:"pause_amount"`
+	PricingPlanID      string      `json:"pricing_plan_id"`
+	PricingPlanVersion int64       `json:"pricing_plan_version"`
+	ReservationAmount  int64       `json:"reservation_amount"`
+	SubaccountID       string      `json:"subaccount_id"`
+	SubtotalAmount     int64       `json:"subtotal_amount"`
+	TaxAmount          int64       `json:"tax_amount"`
+	TimeAmount         int64       `json:"time_amount"`
+	TotalAmount        int64       `json:"total_amount"`
+	// This and the next three are as charged, before cap and floor.
+	UnlockAmount  int64  `json:"unlock_amount"`
+	VehicleTypeID string `json:"vehicle_type_id"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *Quote) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *Quote) UnmarshalJSON(text []byte) error {
+	type plain Quote
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// QuoteRequest is part of requests. Members of type [Optional] are absent unless they are set.
+//
+// A ride whose price is asked for.
+type QuoteRequest struct {
+	// Defaults to 0.
+	DistanceMeters Optional[int64] `json:"distance_meters,omitzero"`
+	// Pauses included; at most the account's max_ride_minutes.
+	DurationSeconds int64 `json:"duration_seconds"`
+	// The ride ends where a zone forbids it, for the plan's fee.
+	OutOfZone Optional[bool] `json:"out_of_zone,omitzero"`
+	// Defaults to 0.
+	PausedSeconds Optional[int64] `json:"paused_seconds,omitzero"`
+	// An active plan of the subaccount. Defaults to the plan that would apply.
+	PricingPlanID Optional[string] `json:"pricing_plan_id,omitzero"`
+	// The reservation before the ride; null: none.
+	ReservedSeconds Optional[int64] `json:"reserved_seconds,omitzero"`
+	// With vehicle_type_id; defaults to the only subaccount in the API key's scope.
+	SubaccountID Optional[string] `json:"subaccount_id,omitzero"`
+	// Required, unless vehicle_type_id is given.
+	VehicleID Optional[string] `json:"vehicle_id,omitzero"`
+	// In place of a vehicle.
+	VehicleTypeID Optional[string] `json:"vehicle_type_id,omitzero"`
 }
 
 // Ride is part of answers.
@@ -2096,12 +2391,14 @@ type Subaccount struct {
 	// Content of the public feed, if enabled.
 	GBFS SubaccountGBFS `json:"gbfs"`
 	// Where no zone decides.
-	GlobalRules []Rule           `json:"global_rules"`
-	ID          string           `json:"id"`
-	Livemode    bool             `json:"livemode"`
-	Name        string           `json:"name"`
-	Object      string           `json:"object"`
-	Status      SubaccountStatus `json:"status"`
+	GlobalRules []Rule `json:"global_rules"`
+	ID          string `json:"id"`
+	Livemode    bool   `json:"livemode"`
+	// Data for agencies by the Mobility Data Specification, if enabled.
+	MDS    SubaccountMDS    `json:"mds"`
+	Name   string           `json:"name"`
+	Object string           `json:"object"`
+	Status SubaccountStatus `json:"status"`
 	// IANA.
 	Timezone     string        `json:"timezone"`
 	UpdatedAt    time.Time     `json:"updated_at"`
@@ -2146,27 +2443,87 @@ type SubaccountAlertInput struct {
 
 // SubaccountGBFS is part of answers.
 type SubaccountGBFS struct {
-	Enabled          bool    `json:"enabled"`
-	FeedContactEmail *string `json:"feed_contact_email"`
+	DiscoveryUriAndroid *string `json:"discovery_uri_android"`
+	DiscoveryUriIos     *string `json:"discovery_uri_ios"`
+	Enabled             bool    `json:"enabled"`
+	FeedContactEmail    *string `json:"feed_contact_email"`
 	// SPDX.
 	LicenseID *string `json:"license_id"`
 	// OSM syntax.
-	OpeningHours *string `json:"opening_hours"`
-	Operator     *string `json:"operator"`
-	SystemID     *string `json:"system_id"`
+	OpeningHours     *string `json:"opening_hours"`
+	Operator         *string `json:"operator"`
+	RentalUriAndroid *string `json:"rental_uri_android"`
+	RentalUriIos     *string `json:"rental_uri_ios"`
+	// A page to rent a vehicle; `{vehicle_id}` stands for its public id. The next two are links
+	// into your apps.
+	RentalUriWeb *string `json:"rental_uri_web"`
+	// The app's page in the store; required with links into the app, and so is discovery_uri, by
+	// which others detect the app.
+	StoreUriAndroid *string `json:"store_uri_android"`
+	StoreUriIos     *string `json:"store_uri_ios"`
+	SystemID        *string `json:"system_id"`
 }
 
 // SubaccountGBFSInput is part of requests. Members of type [Optional] are absent unless they
 // are set.
 type SubaccountGBFSInput struct {
-	Enabled          Optional[bool]   `json:"enabled,omitzero"`
-	FeedContactEmail Optional[string] `json:"feed_contact_email,omitzero"`
+	DiscoveryUriAndroid Optional[string] `json:"discovery_uri_android,omitzero"`
+	DiscoveryUriIos     Optional[string] `json:"discovery_uri_ios,omitzero"`
+	Enabled             Optional[bool]   `json:"enabled,omitzero"`
+	FeedContactEmail    Optional[string] `json:"feed_contact_email,omitzero"`
 	// SPDX.
 	LicenseID Optional[string] `json:"license_id,omitzero"`
 	// OSM syntax.
-	OpeningHours Optional[string] `json:"opening_hours,omitzero"`
-	Operator     Optional[string] `json:"operator,omitzero"`
-	SystemID     Optional[string] `json:"system_id,omitzero"`
+	OpeningHours     Optional[string] `json:"opening_hours,omitzero"`
+	Operator         Optional[string] `json:"operator,omitzero"`
+	RentalUriAndroid Optional[string] `json:"rental_uri_android,omitzero"`
+	RentalUriIos     Optional[string] `json:"rental_uri_ios,omitzero"`
+	// A page to rent a vehicle; `{vehicle_id}` stands for its public id. The next two are links
+	// into your apps.
+	RentalUriWeb Optional[string] `json:"rental_uri_web,omitzero"`
+	// The app's page in the store; required with links into the app, and so is discovery_uri, by
+	// which others detect the app.
+	StoreUriAndroid Optional[string] `json:"store_uri_android,omitzero"`
+	StoreUriIos     Optional[string] `json:"store_uri_ios,omitzero"`
+	SystemID        Optional[string] `json:"system_id,omitzero"`
+}
+
+// SubaccountMDS is part of answers.
+type SubaccountMDS struct {
+	// Those who may read the data.
+	Agencies []SubaccountMDSAgency `json:"agencies"`
+	Enabled  bool                  `json:"enabled"`
+	// The operator's UUID in the list of the Open Mobility Foundation.
+	ProviderID *string `json:"provider_id"`
+}
+
+// SubaccountMDSAgency is part of answers.
+type SubaccountMDSAgency struct {
+	// The issuer of its tokens.
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens.
+	PublicKey string `json:"public_key"`
+}
+
+// SubaccountMDSAgencyInput is part of requests. Members of type [Optional] are absent unless
+// they are set.
+type SubaccountMDSAgencyInput struct {
+	// The issuer of its tokens.
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens.
+	PublicKey string `json:"public_key"`
+}
+
+// SubaccountMDSInput is part of requests. Members of type [Optional] are absent unless they
+// are set.
+type SubaccountMDSInput struct {
+	// Those who may read the data.
+	Agencies Optional[[]SubaccountMDSAgencyInput] `json:"agencies,omitzero"`
+	Enabled  Optional[bool]                       `json:"enabled,omitzero"`
+	// The operator's UUID in the list of the Open Mobility Foundation.
+	ProviderID Optional[string] `json:"provider_id,omitzero"`
 }
 
 // SubaccountUpdate is part of requests. Members of type [Optional] are absent unless they are
@@ -2185,9 +2542,11 @@ type SubaccountUpdate struct {
 	// Content of the public feed, if enabled.
 	GBFS Optional[SubaccountGBFSInput] `json:"gbfs,omitzero"`
 	// Where no zone decides.
-	GlobalRules Optional[[]RuleInput]      `json:"global_rules,omitzero"`
-	Name        Optional[string]           `json:"name,omitzero"`
-	Status      Optional[SubaccountStatus] `json:"status,omitzero"`
+	GlobalRules Optional[[]RuleInput] `json:"global_rules,omitzero"`
+	// Data for agencies by the Mobility Data Specification, if enabled.
+	MDS    Optional[SubaccountMDSInput] `json:"mds,omitzero"`
+	Name   Optional[string]             `json:"name,omitzero"`
+	Status Optional[SubaccountStatus]   `json:"status,omitzero"`
 	// IANA.
 	Timezone     Optional[string]             `json:"timezone,omitzero"`
 	VehicleTypes Optional[[]VehicleTypeInput] `json:"vehicle_types,omitzero"`
@@ -2685,6 +3044,15 @@ const (
 	AnalyticsDateBasisEndedAt   AnalyticsDateBasis = "ended_at"
 )
 
+// AnalyticsVehiclesGroupBy is a string with one of the values below, or one that this version does not know.
+type AnalyticsVehiclesGroupBy string
+
+// Values of [AnalyticsVehiclesGroupBy].
+const (
+	AnalyticsVehiclesGroupBySubaccountID  AnalyticsVehiclesGroupBy = "subaccount_id"
+	AnalyticsVehiclesGroupByVehicleTypeID AnalyticsVehiclesGroupBy = "vehicle_type_id"
+)
+
 // FleetAnalyticsGranularity is a string with one of the values below, or one that this version does not know.
 type FleetAnalyticsGranularity string
 
@@ -2816,6 +3184,36 @@ type FleetSettingsSort string
 const (
 	FleetSettingsSortCreatedAt           FleetSettingsSort = "created_at"
 	FleetSettingsSortCreatedAtDescending FleetSettingsSort = "-created_at"
+)
+
+// PriceLineCode is a string with one of the values below, or one that this version does not know.
+type PriceLineCode string
+
+// Values of [PriceLineCode].
+const (
+	PriceLineCodeUnlock      PriceLineCode = "unlock"
+	PriceLineCodeTime        PriceLineCode = "time"
+	PriceLineCodePause       PriceLineCode = "pause"
+	PriceLineCodeDistance    PriceLineCode = "distance"
+	PriceLineCodeCap         PriceLineCode = "cap"
+	PriceLineCodeFloor       PriceLineCode = "floor"
+	PriceLineCodeReservation PriceLineCode = "reservation"
+	PriceLineCodeOutOfZone   PriceLineCode = "out_of_zone"
+	PriceLineCodeTax         PriceLineCode = "tax"
+	PriceLineCodeAdjustment  PriceLineCode = "adjustment"
+)
+
+// PriceLineUnit is a string with one of the values below, or one that this version does not know.
+type PriceLineUnit string
+
+// Values of [PriceLineUnit].
+const (
+	PriceLineUnitOnce       PriceLineUnit = "once"
+	PriceLineUnitMinute     PriceLineUnit = "minute"
+	PriceLineUnitKilometer  PriceLineUnit = "kilometer"
+	PriceLineUnitInterval   PriceLineUnit = "interval"
+	PriceLineUnitWindow     PriceLineUnit = "window"
+	PriceLineUnitBasisPoint PriceLineUnit = "basis_point"
 )
 
 // PricingPlanSort is a string with one of the values below, or one that this version does not know.

@@ -280,6 +280,8 @@ func TestRequirementCannotBeSkipped(t *testing.T) {
 var guarded = []string{
 	"/customers/{id}/delete",
 	"/fleet/riders/{id}/anonymise",
+	"/fleet/subaccounts/{id}/agencies/new",
+	"/fleet/subaccounts/{id}/agencies/{agency}",
 	"/settings/audit/export",
 	"/settings/channels/{id}",
 	"/settings/channels/{id}/delete",

@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
 	"github.com/kickstand-dev/kickstand/internal/mcp"
+	"github.com/kickstand-dev/kickstand/internal/mds"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
@@ -74,8 +75,14 @@ func (a *App) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pages of the REST APIs: %w", err)
 	}
-	mux.Handle(gbfs.Path, telemetry.Routed("gbfs", gbfs.New(a.Fleet.Service, a.BaseURL, gbfs.Path, a.log)))
-	mux.Handle(gbfs.SandboxPath, telemetry.Routed("gbfs", gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log)))
+	feed := telemetry.Routed("gbfs", gbfs.New(a.Fleet.Service, a.BaseURL, gbfs.Path, a.log))
+	mux.Handle(gbfs.Path, feed)
+	mux.Handle(gbfs.Path23, feed)
+	sandboxFeed := telemetry.Routed("gbfs", gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log))
+	mux.Handle(gbfs.SandboxPath, sandboxFeed)
+	mux.Handle(gbfs.SandboxPath23, sandboxFeed)
+	mux.Handle(mds.Path, telemetry.Routed("mds", mds.New(a.Fleet.Service, a.BaseURL, mds.Path, a.log)))
+	mux.Handle(mds.SandboxPath, telemetry.Routed("mds", mds.New(a.Sandbox.Service, a.BaseURL, mds.SandboxPath, a.log)))
 	for path, f := range map[string]Fleet{osmand.Path: a.Fleet, osmand.SandboxPath: a.Sandbox} {
 		mux.Handle(path, osmand.New(osmand.Config{Fleet: f.Service, DB: f.DB, Limiter: a.rateLimiter("osmand"), TrustedProxies: a.config.TrustedProxies, Logger: a.log}))
 	}
@@ -170,10 +177,12 @@ func (a *App) endpoints(live, sandbox fleetBase) []web.Endpoint {
 		{Path: sandboxDocs, Link: true, Description: "reference of the sandbox's REST API"},
 		{Path: visitorapi.Base, Description: "API of visitors, for tokens that an app signs"},
 		{Path: mcp.Path, Description: "tools for assistants (MCP), for API keys"},
-		{Path: gbfs.Path + "manifest.json", Link: true, Description: "the fleet's public feed (GBFS 3.0)"},
+		{Path: gbfs.Path + "manifest.json", Link: true, Description: "the fleet's public feed (GBFS 3.0, which names 2.3)"},
 		{Path: gbfs.SandboxPath + "manifest.json", Link: true, Description: "the sandbox's"},
 		{Path: osmand.Path, Description: "reports of trackers (OsmAnd protocol)"},
 		{Path: osmand.SandboxPath, Description: "the sandbox's"},
+		{Path: mds.Path, Description: "the fleet's data for agencies (MDS 2.0), for tokens that agencies sign"},
+		{Path: mds.SandboxPath, Description: "the sandbox's"},
 		{Path: rpc.Prefix, Description: "procedures for sign-in and webhooks (tRPC)"},
 		{Path: "/healthz", Link: true, Description: "liveness of the process"},
 		{Path: "/readyz", Link: true, Description: "readiness of the server"},

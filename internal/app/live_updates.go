@@ -2,12 +2,14 @@ package app
 
 import (
 	"context"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
+	"github.com/kickstand-dev/kickstand/internal/mds"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/remoteimage"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
@@ -54,11 +56,12 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 	})
 	for _, f := range []struct {
 		Fleet
-		api  fleetBase
-		feed string
-	}{{a.Fleet, live, gbfs.Path}, {a.Sandbox, sandbox, gbfs.SandboxPath}} {
+		api        fleetBase
+		feed, data string
+	}{{a.Fleet, live, gbfs.Path, mds.Path}, {a.Sandbox, sandbox, gbfs.SandboxPath, mds.SandboxPath}} {
 		fleetpages.Register(site, fleetpages.Config{
 			Fleet: f.Service, DB: f.DB, Log: f.Audit, Desk: a.Desk, DeskDB: a.DB, API: f.api.String(), Feed: a.BaseURL + f.feed, Tiles: a.mapTiles,
+			Agencies: a.BaseURL + strings.TrimSuffix(f.data, "/"),
 		})
 	}
 	return site

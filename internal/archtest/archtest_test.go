@@ -42,7 +42,7 @@ var layers = [][]string{
 		"internal/fleet/rideindex", "internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
 		"internal/apikey", "internal/call", "internal/shop", "internal/push", "internal/setting",
 	},
-	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/account/factor", "internal/billing", "internal/gbfs", "internal/remoteimage", "internal/search"},
+	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/account/factor", "internal/billing", "internal/gbfs", "internal/mds", "internal/remoteimage", "internal/search"},
 	4: {"internal/web/chart", "internal/web/mapview", "internal/rpc", "internal/importer", "internal/inbound", "internal/mailbox", "internal/smtpd", "internal/outbound", "internal/web", "internal/rest"},
 	5: {"internal/demo", "internal/ops", "internal/rest/*", "internal/mcp", "internal/web/*", "internal/app/doctor"},
 	6: {"internal/app"},

@@ -22,6 +22,7 @@ var methods = map[string]string{
 	"getTicketAnalytics":     "tickets",
 	"getRideAnalytics":       "rides",
 	"getRevenueAnalytics":    "revenue",
+	"getVehicleAnalytics":    "vehicles",
 	"listUpcomingDeliveries": "list_upcoming",
 }
 
@@ -35,6 +36,10 @@ var fleetNames = []string{
 // publishedEnums are enums that keep their name though a newer record has the same values
 // under a shorter one.
 var publishedEnums = []string{"ticket_priority", "ticket_status"}
+
+// publishedValues says which of several enums that could have a name keeps it: the one with this
+// value.
+var publishedValues = map[string]string{"analytics_group_by": "start_zone_id"}
 
 // sharedGroups are the groups that both APIs have.
 var sharedGroups = []string{"analytics", "api_key", "customers", "settings"}
@@ -91,7 +96,7 @@ func Pascal(s string) string {
 // singular returns the singular of an English noun in snake case.
 func singular(s string) string {
 	switch {
-	case slices.Contains([]string{"analytics", "settings", "sandbox", "gbfs", "status", "address"}, s):
+	case slices.Contains([]string{"analytics", "settings", "sandbox", "gbfs", "mds", "status", "address"}, s):
 		return s
 	case strings.HasSuffix(s, "ies"):
 		return strings.TrimSuffix(s, "ies") + "y"

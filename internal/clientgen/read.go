@@ -506,7 +506,7 @@ func (r *reader) nameEnums() error {
 		slices.SortFunc(r.enums[key], func(a, b string) int {
 			return cmp.Or(unpublished(a)-unpublished(b), ofEvent(a)-ofEvent(b), cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 		})
-		i := slices.IndexFunc(r.enums[key], func(n string) bool { return !taken[n] && r.records[n] == nil })
+		i := slices.IndexFunc(r.enums[key], func(n string) bool { return !taken[n] && r.records[n] == nil && !r.published(n, key) })
 		if i < 0 {
 			return fmt.Errorf("the enum %q of %s has no name of its own: %s are taken", key, r.api.Name, r.enums[key])
 		}
@@ -521,6 +521,21 @@ func (r *reader) nameEnums() error {
 		}
 	})
 	return nil
+}
+
+// published reports whether another list of values than key keeps an enum's name.
+func (r *reader) published(name, key string) bool {
+	value := publishedValues[name]
+	has := func(key string) bool { return slices.Contains(strings.Split(key, "\n"), value) }
+	if value == "" || has(key) {
+		return false
+	}
+	for other, names := range r.enums {
+		if has(other) && slices.Contains(names, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // unpublished is 0 for the names in publishedEnums, else 1.

@@ -67,3 +67,10 @@ func PruneTracks(ctx context.Context, s *Service) error { return s.pruneTracks(c
 
 // CorrectDistances corrects the distances of rides with late reports, as Run does.
 func CorrectDistances(ctx context.Context, s *Service) error { return s.correctDistances(ctx) }
+
+// LimitUseChanges sets the limit of state changes until the returned function is called.
+func LimitUseChanges(n int64) (restore func()) {
+	former := maxUseChanges
+	maxUseChanges = n
+	return func() { maxUseChanges = former }
+}

@@ -476,7 +476,7 @@ func (im *importRun) finish(ctx context.Context, f *File) error {
 			alerts[j].ID = ""
 		}
 		c := SubaccountChange{
-			GlobalRules: optional.Of(im.resolveRules(sub.GlobalRules)), GBFS: optional.Of(sub.GBFS), Alerts: optional.Of(alerts),
+			GlobalRules: optional.Of(im.resolveRules(sub.GlobalRules)), GBFS: optional.Of(sub.GBFS), MDS: optional.Of(sub.MDS), Alerts: optional.Of(alerts),
 			DefaultPricingPlanID: optional.Of(NullString(resolveID(im.plans, string(sub.DefaultPricingPlanID)))),
 		}
 		if sub.Status != "" && sub.Status != subaccountArchived {

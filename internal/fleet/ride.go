@@ -592,13 +592,7 @@ func (s *Service) saveRideContext(ctx context.Context, tx *db.Tx, a orgContext, 
 // assignPlan sets the plan of a new ride: the vehicle's, else the type's, else the
 // subaccount's. The plan must be active and equal the requested one, if any.
 func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext, kind *VehicleType, n NewRide) error {
-	id := p.vehicle.PricingPlanID
-	if id == "" {
-		id = kind.DefaultPricingPlanID
-	}
-	if id == "" {
-		id = p.subaccount.DefaultPricingPlanID
-	}
+	id := applicablePlan(p.vehicle.PricingPlanID, kind, p.subaccount)
 	if n.PricingPlanID != "" && n.PricingPlanID != id {
 		asked, err := s.plan(ctx, tx, a.id, string(n.PricingPlanID))
 		if err != nil && problem.Of(err) != problem.NotFound {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,7 @@ type Subaccount struct {
 	GlobalRules          []Rule        `json:"global_rules"`
 	VehicleTypes         []VehicleType `json:"vehicle_types"`
 	GBFS                 GBFS          `json:"gbfs"`
+	MDS                  MDS           `json:"mds"`
 	Alerts               []Alert       `json:"alerts"`
 	CreatedAt            rfc3339.Time  `json:"created_at"`
 	UpdatedAt            rfc3339.Time  `json:"updated_at"`
@@ -72,7 +74,20 @@ type GBFS struct {
 	OpeningHours NullString `json:"opening_hours"` // OSM syntax
 	ContactEmail NullString `json:"feed_contact_email"`
 	LicenseID    NullString `json:"license_id"` // SPDX
+
+	// Links to a vehicle, with [VehicleIDVariable] where its public id stands.
+	WebRentalURI     NullString `json:"rental_uri_web"`
+	AndroidRentalURI NullString `json:"rental_uri_android"`
+	IOSRentalURI     NullString `json:"rental_uri_ios"`
+	// Of the apps: their pages in the stores, and whether they are installed.
+	AndroidStoreURI     NullString `json:"store_uri_android"`
+	AndroidDiscoveryURI NullString `json:"discovery_uri_android"`
+	IOSStoreURI         NullString `json:"store_uri_ios"`
+	IOSDiscoveryURI     NullString `json:"discovery_uri_ios"`
 }
+
+// VehicleIDVariable stands for the public id of a vehicle in links to it.
+const VehicleIDVariable = "{vehicle_id}"
 
 // Alert is a notice to riders in the public feed.
 type Alert struct {
@@ -107,6 +122,7 @@ type SubaccountChange struct {
 	GlobalRules          optional.Value[[]Rule]        `json:"global_rules"`
 	VehicleTypes         optional.Value[[]VehicleType] `json:"vehicle_types"`
 	GBFS                 optional.Value[GBFS]          `json:"gbfs"`
+	MDS                  optional.Value[MDS]           `json:"mds"`
 	Alerts               optional.Value[[]Alert]       `json:"alerts"`
 }
 
@@ -287,6 +303,7 @@ func (s *Service) UpdateSubaccountTx(ctx context.Context, tx *db.Tx, organizatio
 	c.CountryCode.Into(&sub.CountryCode)
 	c.DefaultPricingPlanID.Into(&sub.DefaultPricingPlanID)
 	c.GBFS.Into(&sub.GBFS)
+	c.MDS.Into(&sub.MDS)
 	var v problem.Validation
 	if c.VehicleTypes.Set {
 		sub.VehicleTypes = former.mergeTypes(&v, c.VehicleTypes.Value, a.now)
@@ -437,6 +454,7 @@ func (s *Subaccount) check(v *problem.Validation) {
 	}
 	s.GlobalRules = checkRules(v, "global_rules", s.GlobalRules, s)
 	s.GBFS.check(v)
+	s.MDS.check(v)
 	if len(s.Alerts) > maxList {
 		v.AddCode("too_long", "alerts", "must have at most %d values", maxList)
 	}
@@ -481,6 +499,42 @@ func (g *GBFS) check(v *problem.Validation) {
 	v.Line("gbfs.opening_hours", string(g.OpeningHours), 0, maxName)
 	if g.ContactEmail != "" {
 		checkEmail(v, "gbfs.feed_contact_email", string(g.ContactEmail))
+	}
+	g.checkLinks(v)
+}
+
+// checkLinks adds issues of the links to apps and vehicles.
+func (g *GBFS) checkLinks(v *problem.Validation) {
+	checkURL(v, "gbfs.rental_uri_web", NullString(strings.ReplaceAll(string(g.WebRentalURI), VehicleIDVariable, "x")))
+	for _, app := range []struct {
+		name                     string
+		rental, store, discovery NullString
+	}{
+		{"android", g.AndroidRentalURI, g.AndroidStoreURI, g.AndroidDiscoveryURI}, {"ios", g.IOSRentalURI, g.IOSStoreURI, g.IOSDiscoveryURI},
+	} {
+		checkAppURI(v, "gbfs.rental_uri_"+app.name, app.rental)
+		checkURL(v, "gbfs.store_uri_"+app.name, app.store)
+		checkAppURI(v, "gbfs.discovery_uri_"+app.name, app.discovery)
+		if app.store == "" && (app.rental != "" || app.discovery != "") {
+			v.AddCode("required", "gbfs.store_uri_"+app.name, "is required with links of the app")
+		}
+		if app.discovery == "" && (app.rental != "" || app.store != "") {
+			v.AddCode("required", "gbfs.discovery_uri_"+app.name, "is required with links of the app")
+		}
+	}
+}
+
+// checkAppURI adds an issue unless a link that an app opens is absolute; empty: none.
+func checkAppURI(v *problem.Validation, path string, uri NullString) {
+	if uri == "" {
+		return
+	}
+	u, err := url.Parse(strings.ReplaceAll(string(uri), VehicleIDVariable, "x"))
+	switch {
+	case len(uri) > maxURL:
+		v.AddCode("too_long", path, "must have at most %d characters", maxURL)
+	case err != nil || u.Scheme == "" || u.Opaque != "" || slices.Contains([]string{"javascript", "data", "file"}, u.Scheme):
+		v.AddCode("invalid_format", path, "must be an absolute link such as com.example.android://rent/%s", VehicleIDVariable)
 	}
 }
 

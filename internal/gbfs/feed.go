@@ -16,13 +16,10 @@ import (
 	"golang.org/x/text/language"
 )
 
-// version is the version of GBFS.
-const version = "3.0"
-
 // envelope wraps every file.
 type envelope struct {
-	LastUpdated instant         `json:"last_updated"`
-	TTL         int             `json:"ttl"` // seconds
+	LastUpdated any             `json:"last_updated"` // instant or posix
+	TTL         int             `json:"ttl"`          // seconds
 	Version     string          `json:"version"`
 	Data        json.RawMessage `json:"data"`
 }
@@ -53,8 +50,9 @@ type localized []struct {
 type source struct {
 	service *fleet.Service
 	system  *fleet.System
-	root    string // URL of the feed version, without a trailing slash
-	several bool   // the environment has other systems
+	base    string // URL of all versions, without a trailing slash
+	edition *edition
+	several bool // the environment has other systems
 }
 
 // file describes a file of a system.
@@ -64,22 +62,46 @@ type file struct {
 	data func(ctx context.Context, o *source) (any, error)
 }
 
-// files are the files of a system (fleet-api.md 9).
-func files() []file {
-	return []file{
-		{"gbfs", 300, discovery},
-		{"gbfs_versions", 86400, versions},
-		{"system_information", 3600, information},
-		{"vehicle_types", 3600, vehicleTypes},
-		{"vehicle_status", 30, vehicleStatus},
-		{"system_pricing_plans", 300, pricingPlans},
-		{"geofencing_zones", 300, geofencing},
-		{"system_alerts", 60, alerts},
-	}
+// edition is a version of the feed.
+type edition struct {
+	version string
+	dir     string // of its paths
+	files   []file
+	updated func(t time.Time) any // the form of last_updated
 }
 
-func (o *source) url(name string) string {
-	return o.root + "/" + o.system.Subaccount.PublicSystemID() + "/" + name + ".json"
+// editions are the versions of the feed, the oldest first (fleet-api.md 9).
+func editions() []edition {
+	return []edition{{
+		version: "2.3", dir: "2.3", updated: func(t time.Time) any { return posix(t) },
+		files: []file{
+			{"gbfs", 300, discovery23},
+			{"gbfs_versions", 86400, versions},
+			{"system_information", 3600, information23},
+			{"vehicle_types", 3600, vehicleTypes23},
+			{"free_bike_status", 30, bikeStatus23},
+			{"system_pricing_plans", 300, pricingPlans23},
+			{"geofencing_zones", 300, geofencing23},
+			{"system_alerts", 60, alerts23},
+		},
+	}, {
+		version: "3.0", dir: "v3", updated: func(t time.Time) any { return instant(t) },
+		files: []file{
+			{"gbfs", 300, discovery},
+			{"gbfs_versions", 86400, versions},
+			{"system_information", 3600, information},
+			{"vehicle_types", 3600, vehicleTypes},
+			{"vehicle_status", 30, vehicleStatus},
+			{"system_pricing_plans", 300, pricingPlans},
+			{"geofencing_zones", 300, geofencing},
+			{"system_alerts", 60, alerts},
+		},
+	}}
+}
+
+// url returns the URL of a file of the system.
+func (o *source) url(dir, name string) string {
+	return o.base + "/" + dir + "/" + o.system.Subaccount.PublicSystemID() + "/" + name + ".json"
 }
 
 // language is the system's language in the format of GBFS, without a script subtag.
@@ -109,20 +131,29 @@ type link struct {
 	URL     string `json:"url"`
 }
 
+// feeds are the links to the files of the system.
+func (o *source) feeds() []link {
+	var list []link
+	for _, f := range o.edition.files {
+		list = append(list, link{Name: f.name, URL: o.url(o.edition.dir, f.name)})
+	}
+	return list
+}
+
 func discovery(_ context.Context, o *source) (any, error) {
-	var data struct {
+	return struct {
 		Feeds []link `json:"feeds"`
-	}
-	for _, f := range files() {
-		data.Feeds = append(data.Feeds, link{Name: f.name, URL: o.url(f.name)})
-	}
-	return data, nil
+	}{o.feeds()}, nil
 }
 
 func versions(_ context.Context, o *source) (any, error) {
+	var list []link
+	for _, e := range editions() {
+		list = append(list, link{Version: e.version, URL: o.url(e.dir, "gbfs")})
+	}
 	return struct {
 		Versions []link `json:"versions"`
-	}{[]link{{Version: version, URL: o.url("gbfs")}}}, nil
+	}{list}, nil
 }
 
 // dataset is a system of the manifest.
@@ -147,15 +178,63 @@ func information(_ context.Context, o *source) (any, error) {
 		ContactEmail string    `json:"feed_contact_email"`
 		LicenseID    string    `json:"license_id,omitempty"`
 		ManifestURL  string    `json:"manifest_url,omitempty"`
+		RentalApps   *apps     `json:"rental_apps,omitempty"`
 	}{
 		SystemID: sub.PublicSystemID(), Languages: []string{o.language()}, Name: o.localize(sub.Name), Operator: o.localize(string(sub.GBFS.Operator)),
 		OpeningHours: string(sub.GBFS.OpeningHours), TimeZone: sub.TimeZone,
 		ContactEmail: string(sub.GBFS.ContactEmail), LicenseID: string(sub.GBFS.LicenseID),
+		RentalApps: appsOf(&sub.GBFS),
 	}
 	if o.several {
-		data.ManifestURL = o.root + "/manifest.json"
+		data.ManifestURL = o.base + "/v3/manifest.json"
 	}
 	return data, nil
+}
+
+// apps are the apps by which riders rent.
+type apps struct {
+	Android *app `json:"android,omitempty"`
+	IOS     *app `json:"ios,omitempty"`
+}
+
+type app struct {
+	StoreURI     string `json:"store_uri"`
+	DiscoveryURI string `json:"discovery_uri"`
+}
+
+// appsOf returns nil without an app.
+func appsOf(g *fleet.GBFS) *apps {
+	var list apps
+	if g.AndroidStoreURI != "" {
+		list.Android = &app{string(g.AndroidStoreURI), string(g.AndroidDiscoveryURI)}
+	}
+	if g.IOSStoreURI != "" {
+		list.IOS = &app{string(g.IOSStoreURI), string(g.IOSDiscoveryURI)}
+	}
+	if list == (apps{}) {
+		return nil
+	}
+	return &list
+}
+
+// rentalLinks lead to a vehicle in the operator's apps and pages.
+type rentalLinks struct {
+	Android string `json:"android,omitempty"`
+	IOS     string `json:"ios,omitempty"`
+	Web     string `json:"web,omitempty"`
+}
+
+// linksTo returns the links to a vehicle, nil for none. They have its public id, which
+// changes after each ride.
+func linksTo(g *fleet.GBFS, publicID string) *rentalLinks {
+	of := func(template fleet.NullString) string {
+		return strings.ReplaceAll(string(template), fleet.VehicleIDVariable, publicID)
+	}
+	l := rentalLinks{of(g.AndroidRentalURI), of(g.IOSRentalURI), of(g.WebRentalURI)}
+	if l == (rentalLinks{}) {
+		return nil
+	}
+	return &l
 }
 
 type vehicleType struct {
@@ -174,14 +253,20 @@ type vehicleType struct {
 }
 
 func vehicleTypes(ctx context.Context, o *source) (any, error) {
+	list, err := o.types(ctx)
+	return struct {
+		VehicleTypes []vehicleType `json:"vehicle_types"`
+	}{list}, err
+}
+
+// types returns the system's vehicle types.
+func (o *source) types(ctx context.Context) ([]vehicleType, error) {
 	plans, err := o.service.PublicPlans(ctx, o.system)
 	if err != nil {
 		return nil, err
 	}
 	sub := &o.system.Subaccount
-	data := struct {
-		VehicleTypes []vehicleType `json:"vehicle_types"`
-	}{[]vehicleType{}}
+	list := []vehicleType{}
 	for _, t := range sub.VehicleTypes {
 		shown := vehicleType{
 			ID: t.ID, Name: o.localize(t.Name), FormFactor: t.FormFactor, PropulsionType: t.PropulsionType,
@@ -205,28 +290,37 @@ func vehicleTypes(ctx context.Context, o *source) (any, error) {
 				}
 			}
 		}
-		data.VehicleTypes = append(data.VehicleTypes, shown)
+		list = append(list, shown)
 	}
-	return data, nil
+	return list, nil
 }
 
 // human is the propulsion type without a motor.
 const human = "human"
 
 type vehicle struct {
-	ID                 string      `json:"vehicle_id"`
-	Lat                float64     `json:"lat"`
-	Lon                float64     `json:"lon"`
-	IsReserved         bool        `json:"is_reserved"`
-	IsDisabled         bool        `json:"is_disabled"`
-	VehicleTypeID      string      `json:"vehicle_type_id"`
-	LastReported       *instant    `json:"last_reported,omitempty"`
-	CurrentRangeMeters *int64      `json:"current_range_meters,omitempty"` // required with a motor
-	CurrentFuelPercent json.Number `json:"current_fuel_percent,omitempty"` // from 0 to 1
-	PricingPlanID      string      `json:"pricing_plan_id,omitempty"`
+	ID                 string       `json:"vehicle_id"`
+	Lat                float64      `json:"lat"`
+	Lon                float64      `json:"lon"`
+	IsReserved         bool         `json:"is_reserved"`
+	IsDisabled         bool         `json:"is_disabled"`
+	RentalURIs         *rentalLinks `json:"rental_uris,omitempty"`
+	VehicleTypeID      string       `json:"vehicle_type_id"`
+	LastReported       *instant     `json:"last_reported,omitempty"`
+	CurrentRangeMeters *int64       `json:"current_range_meters,omitempty"` // required with a motor
+	CurrentFuelPercent json.Number  `json:"current_fuel_percent,omitempty"` // from 0 to 1
+	PricingPlanID      string       `json:"pricing_plan_id,omitempty"`
 }
 
 func vehicleStatus(ctx context.Context, o *source) (any, error) {
+	list, err := o.vehicles(ctx)
+	return struct {
+		Vehicles []vehicle `json:"vehicles"`
+	}{list}, err
+}
+
+// vehicles returns the system's vehicles.
+func (o *source) vehicles(ctx context.Context) ([]vehicle, error) {
 	list, err := o.service.PublicVehicles(ctx, o.system)
 	if err != nil {
 		return nil, err
@@ -235,14 +329,13 @@ func vehicleStatus(ctx context.Context, o *source) (any, error) {
 	for _, t := range o.system.Subaccount.VehicleTypes {
 		motor[t.ID] = t.PropulsionType != human
 	}
-	data := struct {
-		Vehicles []vehicle `json:"vehicles"`
-	}{make([]vehicle, 0, len(list))}
+	out := make([]vehicle, 0, len(list))
 	for _, v := range list {
 		shown := vehicle{
 			ID: v.ID, Lat: v.Location.Lat, Lon: v.Location.Lng,
 			IsReserved: v.State == fleet.VehicleReserved, IsDisabled: !o.system.Rentable(&v),
 			VehicleTypeID: v.VehicleTypeID, LastReported: instantOf(v.LastReportedAt.Std()), PricingPlanID: string(v.PricingPlanID),
+			RentalURIs: linksTo(&o.system.Subaccount.GBFS, v.ID),
 		}
 		if motor[v.VehicleTypeID] {
 			shown.CurrentRangeMeters = new(int64(0))
@@ -257,9 +350,9 @@ func vehicleStatus(ctx context.Context, o *source) (any, error) {
 				shown.CurrentFuelPercent = decimal(*percent, 2)
 			}
 		}
-		data.Vehicles = append(data.Vehicles, shown)
+		out = append(out, shown)
 	}
-	return data, nil
+	return out, nil
 }
 
 type plan struct {
@@ -275,6 +368,8 @@ type plan struct {
 	ReservationMin  *json.Number `json:"_reservation_price_per_min,omitempty"`
 	ReservationFlat *json.Number `json:"_reservation_price_flat_rate,omitempty"`
 	FareCapping     []capping    `json:"_fare_capping,omitempty"`
+	PauseMin        *json.Number `json:"_pause_price_per_min,omitempty"` // absent: as riding
+	OutOfZone       *json.Number `json:"_out_of_zone_price,omitempty"`   // absent: rides cannot end there
 }
 
 type segment struct {
@@ -290,13 +385,19 @@ type capping struct {
 }
 
 func pricingPlans(ctx context.Context, o *source) (any, error) {
+	list, err := o.plans(ctx)
+	return struct {
+		Plans []plan `json:"plans"`
+	}{list}, err
+}
+
+// plans returns the system's active plans.
+func (o *source) plans(ctx context.Context) ([]plan, error) {
 	list, err := o.service.PublicPlans(ctx, o.system)
 	if err != nil {
 		return nil, err
 	}
-	data := struct {
-		Plans []plan `json:"plans"`
-	}{[]plan{}}
+	plans := []plan{}
 	for _, p := range list {
 		digits, ok := tariff.MinorDigits(p.Currency)
 		if !ok {
@@ -319,6 +420,7 @@ func pricingPlans(ctx context.Context, o *source) (any, error) {
 			ID: p.ID, URL: string(p.URL), Name: o.localize(p.Name), Currency: p.Currency, Price: major(p.UnlockAmount), IsTaxable: p.Taxable,
 			Description: o.localize(p.Description), PerKm: segments(p.PerKilometer), PerMin: segments(p.PerMinute),
 			ReservationMin: optional(p.ReservationPerMin), ReservationFlat: optional(p.ReservationFlat),
+			PauseMin: optional(p.PausePerMinAmount), OutOfZone: optional(p.OutOfZoneAmount),
 		}
 		if shown.Description == nil { // required
 			shown.Description = o.localize(p.Name)
@@ -326,9 +428,9 @@ func pricingPlans(ctx context.Context, o *source) (any, error) {
 		if p.FareCap != nil {
 			shown.FareCapping = []capping{{p.FareCap.DurationMinutes, major(p.FareCap.Amount)}}
 		}
-		data.Plans = append(data.Plans, shown)
+		plans = append(plans, shown)
 	}
-	return data, nil
+	return plans, nil
 }
 
 // decimal formats amount / 10^digits exactly, without trailing zeros.
@@ -397,9 +499,14 @@ type timeSpan struct {
 }
 
 func alerts(_ context.Context, o *source) (any, error) {
-	data := struct {
+	return struct {
 		Alerts []alert `json:"alerts"`
-	}{[]alert{}}
+	}{o.alerts()}, nil
+}
+
+// alerts returns the system's alerts that are not over.
+func (o *source) alerts() []alert {
+	list := []alert{}
 	for _, a := range o.system.Subaccount.Alerts {
 		start, end := a.StartsAt.Std(), a.EndsAt.Std()
 		if !end.IsZero() && !o.system.Now.Before(end) {
@@ -412,9 +519,9 @@ func alerts(_ context.Context, o *source) (any, error) {
 		if !start.IsZero() {
 			shown.Times = []timeSpan{{instantOf(start), instantOf(end)}}
 		}
-		data.Alerts = append(data.Alerts, shown)
+		list = append(list, shown)
 	}
-	return data, nil
+	return list
 }
 
 // encode returns JSON without HTML escaping.

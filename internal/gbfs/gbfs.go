@@ -1,5 +1,5 @@
-// Package gbfs serves the public feed of the fleet: GBFS 3.0 (MobilityData), made
-// of the public reads of package fleet (fleet-api.md 9).
+// Package gbfs serves the public feed of the fleet: GBFS 3.0 (MobilityData), and 2.3
+// for older readers, made of the public reads of package fleet (fleet-api.md 9).
 //
 // Each subaccount with an enabled feed is a system. A file is generated on request
 // and cached for half of its time to live, at most 15 seconds, so the number of
@@ -28,21 +28,24 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Paths of the feeds of production and sandbox.
+// Paths of the feeds of production and sandbox: of GBFS 3.0, and of 2.3.
 const (
-	Path        = "/gbfs/v3/"
-	SandboxPath = "/sandbox" + Path
+	basePath      = "/gbfs/"
+	Path          = basePath + "v3/"
+	SandboxPath   = "/sandbox" + Path
+	Path23        = basePath + "2.3/"
+	SandboxPath23 = "/sandbox" + Path23
 )
 
 // Feed serves the public feed of one environment. It is safe for concurrent use.
 type Feed struct {
 	service *fleet.Service
-	prefix  string // of paths: "/gbfs/v3/"
-	root    string // URL without a trailing slash
+	prefix  string // of the paths of all versions: "/gbfs/"
+	base    string // its URL without a trailing slash
 	log     *slog.Logger
-	files   []file
 
-	cache *cache.Cache[string, *cacheEntry] // by system and file
+	editions []edition
+	cache    *cache.Cache[string, *cacheEntry] // by version, system and file
 }
 
 // cacheEntry is a generated file. Its lock is held during generation, so that
@@ -63,16 +66,17 @@ const maxCacheBytes = 64 << 20
 
 func (k *cacheEntry) size() int { return 1024 + len(k.body) + len(k.packed) } // with the key
 
-// New returns the feed of one environment. origin is the server's URL,
-// "https://help.example.com", and prefix the path of the feed.
-func New(service *fleet.Service, origin, prefix string, log *slog.Logger) *Feed {
+// New returns the feed of one environment, in all versions. origin is the server's URL,
+// "https://help.example.com", and path the one of GBFS 3.0: [Path] or [SandboxPath].
+func New(service *fleet.Service, origin, path string, log *slog.Logger) *Feed {
+	prefix := strings.TrimSuffix(path, "v3/")
 	return &Feed{
-		service: service, prefix: prefix, root: origin + strings.TrimSuffix(prefix, "/"), log: log,
-		files: files(), cache: cache.NewSized[string](maxCacheBytes, (*cacheEntry).size),
+		service: service, prefix: prefix, base: origin + strings.TrimSuffix(prefix, "/"), log: log,
+		editions: editions(), cache: cache.NewSized[string](maxCacheBytes, (*cacheEntry).size),
 	}
 }
 
-// ServeHTTP implements [http.Handler] for all paths below the prefix.
+// ServeHTTP implements [http.Handler] for the paths of all versions.
 func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -82,7 +86,7 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	got, ttl, err := f.resolve(r.Context(), strings.TrimPrefix(r.URL.Path, f.prefix))
 	switch {
 	case problem.Of(err) == problem.NotFound:
-		writeError(w, http.StatusNotFound, "there is no such system or file; see "+f.root+"/manifest.json")
+		writeError(w, http.StatusNotFound, "there is no such system or file; see "+f.base+"/v3/manifest.json")
 		return
 	case err != nil && r.Context().Err() != nil && errors.Is(err, context.Canceled):
 		return // the client is gone
@@ -110,26 +114,33 @@ func writeError(w http.ResponseWriter, status int, why string) {
 // resolve returns the file at a path below the prefix and its time to live in
 // seconds. Error: NotFound.
 func (f *Feed) resolve(ctx context.Context, path string) (*cacheEntry, int, error) {
-	if path == "manifest.json" {
+	if path == "v3/manifest.json" {
 		got, err := f.manifest(ctx)
 		return got, manifestTTL, err
 	}
 	none := problem.New(problem.NotFound, "there is no such file")
+	dir, path, _ := strings.Cut(path, "/")
 	systemID, name, ok := strings.Cut(path, "/")
 	name, isJSON := strings.CutSuffix(name, ".json")
 	if !ok || !isJSON || strings.IndexByte(systemID, 0) >= 0 {
 		return nil, 0, none
 	}
-	for _, wanted := range f.files {
-		if wanted.name != name {
+	for i := range f.editions {
+		e := &f.editions[i]
+		if e.dir != dir {
 			continue
 		}
-		system, err := f.service.System(ctx, systemID)
-		if err != nil {
-			return nil, 0, err
+		for _, wanted := range e.files {
+			if wanted.name != name {
+				continue
+			}
+			system, err := f.service.System(ctx, systemID)
+			if err != nil {
+				return nil, 0, err
+			}
+			got, err := f.file(ctx, e, &system, wanted)
+			return got, wanted.ttl, err
 		}
-		got, err := f.file(ctx, &system, wanted)
-		return got, wanted.ttl, err
 	}
 	return nil, 0, none
 }
@@ -137,21 +148,27 @@ func (f *Feed) resolve(ctx context.Context, path string) (*cacheEntry, int, erro
 // manifestTTL is the time to live of the manifest in seconds.
 const manifestTTL = 300
 
+// manifest returns the manifest, which only GBFS 3.0 has.
 func (f *Feed) manifest(ctx context.Context) (*cacheEntry, error) {
-	return f.cached("manifest.json", 0, manifestTTL, f.service.RealTime(), func() (any, error) {
+	latest := &f.editions[len(f.editions)-1]
+	return f.cached(latest, "manifest.json", 0, manifestTTL, f.service.RealTime(), func() (any, error) {
 		systems, err := f.service.Systems(ctx)
 		data := manifest{Datasets: []dataset{}}
 		for _, s := range systems {
 			id := s.Subaccount.PublicSystemID()
-			data.Datasets = append(data.Datasets, dataset{id, []link{{Version: version, URL: f.root + "/" + id + "/gbfs.json"}}})
+			d := dataset{SystemID: id}
+			for _, e := range f.editions {
+				d.Versions = append(d.Versions, link{Version: e.version, URL: f.base + "/" + e.dir + "/" + id + "/gbfs.json"})
+			}
+			data.Datasets = append(data.Datasets, d)
 		}
 		return data, err
 	})
 }
 
-func (f *Feed) file(ctx context.Context, system *fleet.System, wanted file) (*cacheEntry, error) {
-	return f.cached(string(system.Subaccount.GBFS.SystemID)+"/"+wanted.name, system.Stamp, wanted.ttl, system.Now, func() (any, error) {
-		o := &source{service: f.service, system: system, root: f.root}
+func (f *Feed) file(ctx context.Context, e *edition, system *fleet.System, wanted file) (*cacheEntry, error) {
+	return f.cached(e, string(system.Subaccount.GBFS.SystemID)+"/"+wanted.name, system.Stamp, wanted.ttl, system.Now, func() (any, error) {
+		o := &source{service: f.service, system: system, base: f.base, edition: e}
 		if wanted.name == "system_information" {
 			systems, err := f.service.Systems(ctx)
 			if err != nil {
@@ -164,8 +181,9 @@ func (f *Feed) file(ctx context.Context, system *fleet.System, wanted file) (*ca
 }
 
 // cached returns a cached file, generating it if necessary.
-func (f *Feed) cached(name string, stamp int64, ttl int, now time.Time, fill func() (any, error)) (*cacheEntry, error) {
-	k, _ := f.cache.GetOrPut(name, new(cacheEntry))
+func (f *Feed) cached(e *edition, name string, stamp int64, ttl int, now time.Time, fill func() (any, error)) (*cacheEntry, error) {
+	key := e.dir + "/" + name
+	k, _ := f.cache.GetOrPut(key, new(cacheEntry))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.body != nil && k.stamp == stamp && time.Now().Before(k.until) {
@@ -182,7 +200,7 @@ func (f *Feed) cached(name string, stamp int64, ttl int, now time.Time, fill fun
 	if digest := sha256.Sum256(text); k.body == nil || digest != k.data {
 		k.data, k.updated = digest, now
 	}
-	if k.body, err = encode(envelope{instant(k.updated), ttl, version, text}); err != nil {
+	if k.body, err = encode(envelope{e.updated(k.updated), ttl, e.version, text}); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", name, err)
 	}
 	var b bytes.Buffer
@@ -194,7 +212,7 @@ func (f *Feed) cached(name string, stamp int64, ttl int, now time.Time, fill fun
 	k.tag = `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
 	k.stamp = stamp
 	k.until = time.Now().Add(min(15*time.Second, time.Duration(ttl)*time.Second/2))
-	f.cache.Put(name, k, f.cache.Start()) // with its size
+	f.cache.Put(key, k, f.cache.Start()) // with its size
 	return k.copy(), nil
 }
 

@@ -21,14 +21,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/tariff"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// schemas is the folder of the official schemas, if present.
-const schemas = "../../../shared/gbfs/v3.0"
+// schemas is the folder of the official schemas, if present, with a folder per version.
+const schemas = "../../../shared/gbfs"
 
 const origin = "https://help.example.com"
 
@@ -89,7 +90,10 @@ func (r *rig) fill() {
 				MaxPermittedSpeed: new(int64(20)), RiderCapacity: new(int64(1)), ReservationMinutes: 15, MinAge: 18},
 			{Name: "Bicycle", FormFactor: "bicycle", PropulsionType: "human"},
 		}),
-		GBFS: optional.Of(fleet.GBFS{Enabled: true, SystemID: "acme_berlin", Operator: "Acme", OpeningHours: "24/7", ContactEmail: "feed@example.com", LicenseID: "CC0-1.0"}),
+		GBFS: optional.Of(fleet.GBFS{Enabled: true, SystemID: "acme_berlin", Operator: "Acme", OpeningHours: "24/7", ContactEmail: "feed@example.com", LicenseID: "CC0-1.0",
+			WebRentalURI: "https://acme.example/rent/{vehicle_id}", AndroidRentalURI: "https://acme.example/android?v={vehicle_id}", AndroidStoreURI: "https://play.example/acme", AndroidDiscoveryURI: "com.acme.android://",
+			IOSRentalURI: "acme://rent/{vehicle_id}", IOSStoreURI: "https://apps.example/acme", IOSDiscoveryURI: "acme://",
+		}),
 		Alerts: optional.Of([]fleet.Alert{
 			{Type: "system_closure", Summary: "Marathon", Description: "Closed on Sunday.", URL: "https://acme.example/marathon",
 				StartsAt: rfc3339.Time(time.Date(2026, 9, 27, 6, 0, 0, 0, time.UTC)), EndsAt: rfc3339.Time(time.Date(2126, 9, 27, 18, 0, 0, 0, time.UTC))},
@@ -104,6 +108,7 @@ func (r *rig) fill() {
 			Tariff: tariff.Tariff{
 				Currency: "EUR", UnlockAmount: 100, PerMinute: []tariff.Segment{{Start: 0, Rate: 25, Interval: 1}}, PerKilometer: []tariff.Segment{{Start: 10, Rate: -5, Interval: 1, End: new(int64(25))}},
 				ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 5, FareCap: &tariff.FareCap{DurationMinutes: 1440, Amount: 3500},
+				PausePerMinAmount: new(int64(0)), OutOfZoneAmount: new(int64(1500)),
 			},
 			VehicleTypeIDs: []string{scooter},
 		})
@@ -205,18 +210,33 @@ func body(t *testing.T, r *http.Response) string {
 
 var names = []string{"gbfs", "gbfs_versions", "system_information", "vehicle_types", "vehicle_status", "system_pricing_plans", "geofencing_zones", "system_alerts"}
 
+// names23 are the files of GBFS 2.3.
+var names23 = []string{"gbfs", "gbfs_versions", "system_information", "vehicle_types", "free_bike_status", "system_pricing_plans", "geofencing_zones", "system_alerts"}
+
 // TestSchemas validates every file against the official JSON Schemas, for a full
 // and for an empty system.
 func TestSchemas(t *testing.T) {
-	if _, err := os.Stat(schemas); errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("the official JSON Schemas (MobilityData gbfs-json-schema, v3.0) are not at %s", schemas)
+	for _, v := range []struct {
+		folder, path string
+		names        []string
+	}{{"v3.0", gbfs.Path, append([]string{"manifest"}, names...)}, {"v2.3", gbfs.Path23, names23}} {
+		t.Run(v.folder, func(t *testing.T) {
+			folder := filepath.Join(schemas, v.folder)
+			if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+				t.Skipf("the official JSON Schemas (MobilityData gbfs-json-schema) are not at %s", folder)
+			}
+			testSchemas(t, folder, v.path, v.names)
+		})
 	}
+}
+
+func testSchemas(t *testing.T, folder, prefix string, names []string) {
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft7)
 	compiler.AssertFormat()
 	check := func(t *testing.T, name, text string) error {
 		t.Helper()
-		schema, err := compiler.Compile(filepath.Join(schemas, name+".json"))
+		schema, err := compiler.Compile(filepath.Join(folder, name+".json"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,10 +252,10 @@ func TestSchemas(t *testing.T) {
 		if filled {
 			r.fill()
 		}
-		for _, name := range append([]string{"manifest"}, names...) {
-			path := "/gbfs/v3/acme_berlin/" + name + ".json"
+		for _, name := range names {
+			path := prefix + "acme_berlin/" + name + ".json"
 			if name == "manifest" {
-				path = "/gbfs/v3/manifest.json"
+				path = prefix + "manifest.json"
 			}
 			got := r.get(path)
 			text := body(t, got)
@@ -248,13 +268,106 @@ func TestSchemas(t *testing.T) {
 		}
 	}
 	// The validator detects an error.
-	text := body(t, r.get("/gbfs/v3/acme_berlin/geofencing_zones.json"))
-	if err := check(t, "geofencing_zones", strings.Replace(text, "global_rules", "other_rules", 1)); err == nil {
-		t.Error("a file without global_rules passes")
+	for _, wrong := range []struct{ name, member string }{
+		{"geofencing_zones", "geofencing_zones"}, {names[len(names)-4], "lon"}, {"system_pricing_plans", "description"}, {"system_alerts", "summary"},
+	} {
+		text := body(t, r.get(prefix+"acme_berlin/"+wrong.name+".json"))
+		if err := check(t, wrong.name, strings.Replace(text, `"`+wrong.member+`"`, `"other"`, 1)); err == nil {
+			t.Errorf("%s without %s passes", wrong.name, wrong.member)
+		}
 	}
-	text = body(t, r.get("/gbfs/v3/acme_berlin/vehicle_status.json"))
-	if err := check(t, "vehicle_status", strings.Replace(text, `"lon"`, `"lng"`, 1)); err == nil {
-		t.Error("a vehicle without lon passes")
+}
+
+// TestOlderReaders compares the files of GBFS 2.3 with those of 3.0.
+func TestOlderReaders(t *testing.T) {
+	r := newRig(t)
+	r.fill()
+	read := func(path string, into any) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(body(t, r.get(path))), into); err != nil {
+			t.Fatal(path, err)
+		}
+	}
+	var bikes struct {
+		Updated int64 `json:"last_updated"`
+		Version string
+		Data    struct{ Bikes []map[string]any }
+	}
+	read(gbfs.Path23+"acme_berlin/free_bike_status.json", &bikes)
+	var vehicles struct {
+		Data struct{ Vehicles []map[string]any }
+	}
+	read(gbfs.Path+"acme_berlin/vehicle_status.json", &vehicles)
+	if bikes.Version != "2.3" || bikes.Updated < time.Now().Add(-time.Hour).Unix() || len(bikes.Data.Bikes) != len(vehicles.Data.Vehicles) {
+		t.Fatalf("version %q of %d, %d bikes, want %d", bikes.Version, bikes.Updated, len(bikes.Data.Bikes), len(vehicles.Data.Vehicles))
+	}
+	for i, b := range bikes.Data.Bikes {
+		v := vehicles.Data.Vehicles[i]
+		links := b["rental_uris"].(map[string]any)
+		if b["bike_id"] != v["vehicle_id"] || b["vehicle_id"] != nil || b["is_reserved"] != v["is_reserved"] || b["is_disabled"] != v["is_disabled"] ||
+			links["ios"] != "acme://rent/"+v["vehicle_id"].(string) || links["web"] != v["rental_uris"].(map[string]any)["web"] {
+			t.Errorf("bike %v, want %v", b, v)
+		}
+	}
+	var zones struct {
+		Data struct {
+			Zones struct {
+				Features []struct {
+					Properties struct{ Rules []map[string]any }
+				}
+			} `json:"geofencing_zones"`
+		}
+	}
+	read(gbfs.Path23+"acme_berlin/geofencing_zones.json", &zones)
+	features := zones.Data.Zones.Features
+	if len(features) != 4 || features[1].Properties.Rules[0]["ride_allowed"] != true || features[2].Properties.Rules[0]["ride_allowed"] != false || features[3].Properties.Rules[0]["ride_allowed"] != false {
+		t.Errorf("zones %+v", features)
+	}
+	var versions struct {
+		Data struct {
+			Versions []struct{ Version, URL string }
+		}
+	}
+	for _, path := range []string{gbfs.Path, gbfs.Path23} {
+		read(path+"acme_berlin/gbfs_versions.json", &versions)
+		if got := versions.Data.Versions; len(got) != 2 || got[0].URL != origin+"/gbfs/2.3/acme_berlin/gbfs.json" || got[1].URL != origin+"/gbfs/v3/acme_berlin/gbfs.json" {
+			t.Errorf("%s: versions %v", path, got)
+		}
+	}
+	for _, path := range []string{"/gbfs/2.3/manifest.json", "/gbfs/2.3/acme_berlin/vehicle_status.json", "/gbfs/2.2/acme_berlin/gbfs.json", "/gbfs/v3/acme_berlin/free_bike_status.json"} {
+		if got := r.get(path); got.StatusCode != 404 {
+			t.Errorf("%s: %s", path, got.Status)
+		}
+	}
+}
+
+// TestLinks: links to apps and vehicles must be complete and absolute.
+func TestLinks(t *testing.T) {
+	r := newRig(t)
+	for want, g := range map[string]fleet.GBFS{
+		"":                                   {WebRentalURI: "https://acme.example/{vehicle_id}", IOSRentalURI: "acme:///rent?v={vehicle_id}", IOSStoreURI: "https://apps.example/acme", IOSDiscoveryURI: "acme://"},
+		"gbfs.rental_uri_web invalid_format": {WebRentalURI: "acme.example"},
+		"gbfs.store_uri_ios required, gbfs.discovery_uri_ios required":                                                 {IOSRentalURI: "acme://rent/{vehicle_id}"},
+		"gbfs.store_uri_android required":                                                                              {AndroidDiscoveryURI: "com.acme.android://"},
+		"gbfs.rental_uri_android invalid_format, gbfs.store_uri_android required, gbfs.discovery_uri_android required": {AndroidRentalURI: "javascript:alert(1)"},
+		"gbfs.discovery_uri_android invalid_format":                                                                    {AndroidStoreURI: "https://play.example/acme", AndroidDiscoveryURI: "acme"},
+	} {
+		err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := r.fleet.UpdateSubaccountTx(t.Context(), tx, r.org, r.sub, fleet.SubaccountChange{GBFS: optional.Of(g)})
+			return err
+		})
+		var got []string
+		if e, ok := errors.AsType[*problem.Error](err); ok {
+			for _, issue := range e.Issues {
+				got = append(got, issue.Path+" "+issue.Code)
+			}
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+		if sub, err := r.fleet.Subaccount(t.Context(), r.db, r.org, r.sub.ID); err == nil {
+			r.sub = sub
+		}
 	}
 }
 
@@ -282,11 +395,11 @@ func TestContent(t *testing.T) {
 	plan := string(r.sub.DefaultPricingPlanID)
 	alert := r.sub.Alerts[0].ID
 	for name, want := range map[string]string{
-		"system_information": `{"system_id":"acme_berlin","languages":["en"],"name":[{"text":"Berlin","language":"en"}],"operator":[{"text":"Acme","language":"en"}],"opening_hours":"24/7","timezone":"Europe/Berlin","feed_contact_email":"feed@example.com","license_id":"CC0-1.0"}`,
+		"system_information": `{"system_id":"acme_berlin","languages":["en"],"name":[{"text":"Berlin","language":"en"}],"operator":[{"text":"Acme","language":"en"}],"opening_hours":"24/7","timezone":"Europe/Berlin","feed_contact_email":"feed@example.com","license_id":"CC0-1.0","rental_apps":{"android":{"store_uri":"https://play.example/acme","discovery_uri":"com.acme.android://"},"ios":{"store_uri":"https://apps.example/acme","discovery_uri":"acme://"}}}`,
 		"vehicle_types": `{"vehicle_types":[{"vehicle_type_id":"` + scooter + `","name":[{"text":"Scooter","language":"en"}],"form_factor":"scooter_standing","propulsion_type":"electric","max_range_meters":45000,"wheel_count":2,"max_permitted_speed":20,"rider_capacity":1,"default_reserve_time":15,"return_constraint":"free_floating","default_pricing_plan_id":"` + plan + `","pricing_plan_ids":["` + plan + `"]},` +
 			`{"vehicle_type_id":"` + bicycle + `","name":[{"text":"Bicycle","language":"en"}],"form_factor":"bicycle","propulsion_type":"human","default_reserve_time":0,"return_constraint":"free_floating","default_pricing_plan_id":"` + plan + `"}]}`,
 		"system_pricing_plans": `{"plans":[{"plan_id":"` + plan + `","url":"https://acme.example/prices","name":[{"text":"Standard","language":"en"}],"currency":"EUR","price":1,"is_taxable":false,"description":[{"text":"1 EUR to unlock, 0.25 EUR a minute","language":"en"}],` +
-			`"per_km_pricing":[{"start":10,"rate":-0.05,"interval":1,"end":25}],"per_min_pricing":[{"start":0,"rate":0.25,"interval":1}],"_reservation_price_per_min":0.15,"_fare_capping":[{"duration":1440,"price":35}]}]}`,
+			`"per_km_pricing":[{"start":10,"rate":-0.05,"interval":1,"end":25}],"per_min_pricing":[{"start":0,"rate":0.25,"interval":1}],"_reservation_price_per_min":0.15,"_fare_capping":[{"duration":1440,"price":35}],"_pause_price_per_min":0,"_out_of_zone_price":15}]}`,
 		"geofencing_zones": `{"geofencing_zones":{"type":"FeatureCollection","features":[` +
 			`{"type":"Feature","geometry":{"type":"MultiPolygon","coordinates":[[[[13,52],[13.1,52],[13.1,52.1],[13,52.1],[13,52]]]]},"properties":{"name":[{"text":"Park","language":"en"}],"rules":[{"ride_start_allowed":false,"ride_end_allowed":false,"ride_through_allowed":false}]}},` +
 			`{"type":"Feature","geometry":{"type":"MultiPolygon","coordinates":[[[[13,52],[14,52],[14,53],[13,53],[13,52]]]]},"properties":{"name":[{"text":"All of it","language":"en"}],"rules":[{"ride_start_allowed":true,"ride_end_allowed":true,"ride_through_allowed":true}]}},` +
@@ -346,9 +459,16 @@ func TestContent(t *testing.T) {
 func TestNothingInternal(t *testing.T) {
 	r := newRig(t)
 	r.fill()
+	var paths []string
 	for _, name := range names {
-		text := body(t, r.get("/gbfs/v3/acme_berlin/"+name+".json"))
-		for _, secret := range append([]string{"veh_", "ride_0", "cus_", "sub_", "zone_", r.org}, r.secrets...) {
+		paths = append(paths, gbfs.Path+"acme_berlin/"+name+".json")
+	}
+	for _, name := range names23 {
+		paths = append(paths, gbfs.Path23+"acme_berlin/"+name+".json")
+	}
+	for _, name := range paths {
+		text := body(t, r.get(name))
+		for _, secret := range append([]string{"veh_", "ride_0", "cus_", "sub_", "zone_0", r.org}, r.secrets...) {
 			if strings.Contains(text, secret) {
 				t.Errorf("%s tells %q", name, secret)
 			}

@@ -67,7 +67,8 @@ type Route struct {
 	Codes []string
 
 	// Claim marks changes that are not a single transaction of this database: the handler makes
-	// outside calls, or its service uses separate transactions. A claim then excludes retries
+	// outside calls, or its service uses separate transactions; and POSTs that change nothing,
+	// which need no transaction. A claim then excludes retries
 	// under the same Idempotency-Key; after a crash it remains for 60 seconds.
 	Claim bool
 

@@ -1,7 +1,8 @@
 // Package tariff computes the prices of rides.
 //
 // A [Tariff] is the immutable price list of a version of a plan. [Tariff.Price] computes the
-// price of a [Usage] of a vehicle, and [Tariff.Items] the lines of its receipt. Amounts are
+// price of a [Usage] of a vehicle, and [Tariff.Explain] the same price with the lines that lead
+// to it, in words that receipts, pages and the API share. Amounts are
 // integers in the minor unit of a currency ([MinorDigits]); only the tax is rounded. A tariff
 // that passes [Tariff.Check] never exceeds [MaxAmount], so no computation overflows.
 package tariff
@@ -84,20 +85,27 @@ type Price struct {
 
 // Price computes the price of a rider trip (fleet-api.md 8). The price of any other
 // trip is [Price]{Currency: …}.
-func (t *Tariff) Price(u Usage) Price {
+func (t *Tariff) Price(u Usage) Price { return t.compute(u, nil) }
+
+// compute computes a price, and calls explain with each of its lines unless it is nil.
+// Lines of amount 0 are omitted.
+func (t *Tariff) compute(u Usage, explain func(Line)) Price {
 	p := Price{Currency: t.Currency}
 	if u.Ridden {
-		t.addRide(&p, u)
+		t.addRide(&p, u, explain)
 	}
 	if u.Reserved {
-		t.addReservation(&p, u)
+		t.addReservation(&p, u, explain)
 	}
 	if u.Ridden && u.OutOfZone && t.OutOfZoneAmount != nil {
 		p.OutOfZoneAmount = *t.OutOfZoneAmount
+		if explain != nil && p.OutOfZoneAmount != 0 {
+			explain(once(LineOutOfZone, p.OutOfZoneAmount, wordsOutOfZone))
+		}
 	}
 	p.SubtotalAmount = p.FareAmount + p.ReservationAmount + p.OutOfZoneAmount
 	if t.Taxable {
-		p.TaxAmount = taxOn(p.SubtotalAmount, t.TaxBasisPoints)
+		t.addTax(&p, explain)
 	}
 	return p.Adjusted(0)
 }
@@ -110,33 +118,60 @@ func (p Price) Adjusted(amount int64) Price {
 }
 
 // addRide adds the charges for riding: section 8, rules 1 and 2.
-func (t *Tariff) addRide(p *Price, u Usage) {
+func (t *Tariff) addRide(p *Price, u Usage, explain func(Line)) {
 	riding := u.Seconds
 	if t.PausePerMinAmount != nil {
 		riding -= u.PausedSeconds
-		p.BilledPausedMinutes = divUp(u.PausedSeconds, 60)
-		p.PauseAmount = p.BilledPausedMinutes * *t.PausePerMinAmount
 	}
 	p.BilledMinutes, p.BilledKilometers = divUp(riding, 60), divUp(u.Meters, 1000)
-	p.UnlockAmount = t.UnlockAmount
+	if p.UnlockAmount = t.UnlockAmount; explain != nil && p.UnlockAmount != 0 {
+		explain(once(LineUnlock, p.UnlockAmount, wordsUnlock))
+	}
 	for _, s := range t.PerMinute {
-		p.TimeAmount += s.Rate * s.charges(0, p.BilledMinutes)
+		times := s.charges(0, p.BilledMinutes)
+		p.TimeAmount += s.Rate * times
+		if explain != nil && s.Rate*times != 0 {
+			explain(t.segmentLine(LineTime, s, times, minutesRounded(riding)))
+		}
+	}
+	if t.PausePerMinAmount != nil {
+		p.BilledPausedMinutes = divUp(u.PausedSeconds, 60)
+		p.PauseAmount = p.BilledPausedMinutes * *t.PausePerMinAmount
+		if explain != nil && p.PauseAmount != 0 {
+			explain(Line{
+				Code: LinePause, Quantity: p.BilledPausedMinutes, Unit: UnitMinute, UnitAmount: t.PausePerMinAmount, Amount: p.PauseAmount,
+				Explanation: "Pauses: " + Money(*t.PausePerMinAmount, t.Currency) + " a minute", Rounding: minutesRounded(u.PausedSeconds),
+			})
+		}
 	}
 	for _, s := range t.PerKilometer {
-		p.DistanceAmount += s.Rate * s.charges(0, p.BilledKilometers)
+		times := s.charges(0, p.BilledKilometers)
+		p.DistanceAmount += s.Rate * times
+		if explain != nil && s.Rate*times != 0 {
+			explain(t.segmentLine(LineDistance, s, times, kilometersRounded(u.Meters)))
+		}
 	}
+	charged := p.UnlockAmount + p.TimeAmount + p.PauseAmount + p.DistanceAmount
+	windows := int64(1)
 	if t.FareCap == nil {
-		p.FareAmount = max(0, p.UnlockAmount+p.TimeAmount+p.PauseAmount+p.DistanceAmount)
-		return
+		p.FareAmount = max(0, charged)
+	} else {
+		windows = max(1, divUp(divUp(u.Seconds, 60), t.FareCap.DurationMinutes))
+		p.FareAmount = max(0, t.capped(p, windows))
 	}
-	p.FareAmount = max(0, t.capped(p, u.Seconds))
+	switch other := p.FareAmount - charged; {
+	case explain == nil || other == 0:
+	case other < 0:
+		explain(Line{Code: LineCap, Quantity: windows, Unit: UnitWindow, Amount: other, Explanation: "At most " + describeCap(t)})
+	default: // a cap raises the sum if a window of it was below 0
+		explain(once(LineFloor, other, wordsFloor))
+	}
 }
 
 // capped returns the sum of all windows, each capped. Windows follow each other.
 // Charges after the start of the last window, due to pauses, belong to it.
-func (t *Tariff) capped(p *Price, seconds int64) int64 {
+func (t *Tariff) capped(p *Price, windows int64) int64 {
 	limit, duration := t.FareCap.Amount, t.FareCap.DurationMinutes
-	windows := max(1, divUp(divUp(seconds, 60), duration))
 	sum := p.PauseAmount + p.DistanceAmount
 	for w := range windows {
 		var amount int64
@@ -179,23 +214,50 @@ func (s *Segment) before(length int64) int64 {
 }
 
 // addReservation adds the charge for the reservation: section 8, rule 3.
-func (t *Tariff) addReservation(p *Price, u Usage) {
+func (t *Tariff) addReservation(p *Price, u Usage, explain func(Line)) {
 	switch {
 	case t.ReservationFlat != nil:
 		p.ReservationAmount = *t.ReservationFlat
+		if explain != nil && p.ReservationAmount != 0 {
+			explain(once(LineReservation, p.ReservationAmount, "Reservation"))
+		}
 	case t.ReservationPerMin != nil && *t.ReservationPerMin > 0:
 		p.BilledReservationMinutes = max(0, min(divUp(u.ReservedSeconds, 60), u.ReservationMinutes)-t.ReservationFreeMinutes)
 		p.ReservationAmount = *t.ReservationPerMin * p.BilledReservationMinutes
+		if explain != nil && p.ReservationAmount != 0 {
+			explain(Line{
+				Code: LineReservation, Quantity: p.BilledReservationMinutes, Unit: UnitMinute, UnitAmount: t.ReservationPerMin, Amount: p.ReservationAmount,
+				Explanation: t.describeReservation(u.ReservationMinutes), Rounding: minutesRounded(u.ReservedSeconds),
+			})
+		}
 	}
 }
 
-// taxOn rounds half up, the only rounding of prices. amount must not be negative.
-func taxOn(amount, basisPoints int64) int64 {
+// addTax adds the tax on the subtotal: section 8, rule 4.
+func (t *Tariff) addTax(p *Price, explain func(Line)) {
+	tax, exact := taxOn(p.SubtotalAmount, t.TaxBasisPoints)
+	p.TaxAmount = tax
+	if explain == nil || tax == 0 {
+		return
+	}
+	l := Line{
+		Code: LineTax, Quantity: t.TaxBasisPoints, Unit: UnitBasisPoint, Amount: tax,
+		Explanation: "Tax, " + Percent(t.TaxBasisPoints) + " of " + Money(p.SubtotalAmount, t.Currency),
+	}
+	if !exact {
+		l.Rounding = new("rounded half up to " + Money(tax, t.Currency))
+	}
+	explain(l)
+}
+
+// taxOn rounds half up, the only rounding of amounts. It also reports whether the result
+// is exact. amount must not be negative.
+func taxOn(amount, basisPoints int64) (tax int64, exact bool) {
 	// The product of an amount up to 2^53 and 10,000 exceeds 63 bits.
 	high, low := bits.Mul64(uint64(amount), uint64(basisPoints))
 	low, carry := bits.Add64(low, 5000, 0)
-	tax, _ := bits.Div64(high+carry, low, 10000)
-	return int64(tax)
+	result, rest := bits.Div64(high+carry, low, 10000)
+	return int64(result), rest == 5000
 }
 
 // divUp is a / b rounded up. a must not be negative.

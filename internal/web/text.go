@@ -37,35 +37,4 @@ func Number(n int64) string {
 }
 
 // Money formats an amount in minor units of currency: "€12.50", "CHF 3.00", "−¥250".
-func Money(amount int64, currency string) string {
-	digits, _ := tariff.MinorDigits(currency)
-	minor := int64(1)
-	for range digits {
-		minor *= 10
-	}
-	sign := ""
-	if amount < 0 {
-		sign = "−"
-	}
-	text := sign + symbol(currency) + strings.TrimPrefix(printer.Sprint(amount/minor), "-")
-	if digits > 0 {
-		text += printer.Sprintf(".%0*d", digits, max(amount%minor, -(amount%minor)))
-	}
-	return text
-}
-
-// symbol returns the prefix of amounts: a currency's symbol if it is unambiguous, or its
-// code and a space.
-func symbol(currency string) string {
-	switch currency {
-	case "EUR":
-		return "€"
-	case "USD":
-		return "$"
-	case "GBP":
-		return "£"
-	case "JPY":
-		return "¥"
-	}
-	return currency + "\u00a0"
-}
+func Money(amount int64, currency string) string { return tariff.Money(amount, currency) }

@@ -9,6 +9,9 @@ import type { OrUnknown } from "./types.js";
 export const AnalyticsDateBasis = ["started_at", "ended_at"] as const;
 export type AnalyticsDateBasis = (typeof AnalyticsDateBasis)[number];
 
+export const AnalyticsVehiclesGroupBy = ["subaccount_id", "vehicle_type_id"] as const;
+export type AnalyticsVehiclesGroupBy = (typeof AnalyticsVehiclesGroupBy)[number];
+
 export const FleetAnalyticsGranularity = ["hour", "day", "week", "month", "total"] as const;
 export type FleetAnalyticsGranularity = (typeof FleetAnalyticsGranularity)[number];
 
@@ -60,6 +63,23 @@ export type FleetRequestRefusedByRule = (typeof FleetRequestRefusedByRule)[numbe
 
 export const FleetSettingsSort = ["created_at", "-created_at"] as const;
 export type FleetSettingsSort = (typeof FleetSettingsSort)[number];
+
+export const PriceLineCode = [
+  "unlock",
+  "time",
+  "pause",
+  "distance",
+  "cap",
+  "floor",
+  "reservation",
+  "out_of_zone",
+  "tax",
+  "adjustment",
+] as const;
+export type PriceLineCode = (typeof PriceLineCode)[number];
+
+export const PriceLineUnit = ["once", "minute", "kilometer", "interval", "window", "basis_point"] as const;
+export type PriceLineUnit = (typeof PriceLineUnit)[number];
 
 export const PricingPlanSort = ["created_at", "-created_at", "name", "-name"] as const;
 export type PricingPlanSort = (typeof PricingPlanSort)[number];
@@ -268,7 +288,7 @@ export interface AnalyticsRevenue {
   totals: AnalyticsRevenueTotal[];
 }
 
-/** The figures of a period, or of one group of its rides. */
+/** The figures of a period, or of one group in it. */
 export interface AnalyticsRevenueRow {
   adjustment_amount: number;
   currency: string;
@@ -339,7 +359,7 @@ export interface AnalyticsRides {
   totals: AnalyticsRidesTotals;
 }
 
-/** The figures of a period, or of one group of its rides. */
+/** The figures of a period, or of one group in it. */
 export interface AnalyticsRidesRow {
   average_distance_meters: number | null;
   /** Rounded half up; null when there is none. */
@@ -382,6 +402,68 @@ export interface AnalyticsRidesTotals {
   ride_count: number;
   unique_customers: number;
   unique_vehicles: number;
+}
+
+export interface AnalyticsVehicles {
+  /** In the order of periods, then of groups. Without group_by a period without vehicles is there too. */
+  data: AnalyticsVehiclesRow[];
+  from: string;
+  /** By the sandbox's clock, there. Later time does not count. */
+  generated_at: string;
+  granularity: OrUnknown<FleetAnalyticsGranularity>;
+  group_by: OrUnknown<AnalyticsVehiclesGroupBy>[];
+  object: "analytics.vehicles";
+  timezone: string;
+  to: string;
+  /** Of the whole range: a vehicle of several periods counts once. */
+  totals: AnalyticsVehiclesTotals;
+}
+
+/** The figures of a period, or of one group in it. */
+export interface AnalyticsVehiclesRow {
+  /** The time of all vehicles; the sum of the next four. */
+  deployed_seconds: number;
+  /** The values of the group_by fields. */
+  group: AnalyticsVehiclesRowGroup;
+  /** Available. */
+  idle_seconds: number;
+  /** Idle time per 24 hours deployed. */
+  idle_seconds_per_vehicle_day: number | null;
+  /** Pauses included. */
+  on_trip_seconds: number;
+  period_end: string;
+  /** In the time zone of the request. */
+  period_start: string;
+  reserved_seconds: number;
+  /** Out of service or out of contact, also during a ride. */
+  unavailable_seconds: number;
+  /** Time on trips, in hundredths of a percent of the deployed time; null without any. */
+  utilization_basis_points: number | null;
+  /** Vehicles that were deployed at any time: neither removed nor missing. */
+  vehicle_count: number;
+}
+
+export interface AnalyticsVehiclesRowGroup {
+  subaccount_id?: string | null;
+  vehicle_type_id?: string | null;
+}
+
+export interface AnalyticsVehiclesTotals {
+  /** The time of all vehicles; the sum of the next four. */
+  deployed_seconds: number;
+  /** Available. */
+  idle_seconds: number;
+  /** Idle time per 24 hours deployed. */
+  idle_seconds_per_vehicle_day: number | null;
+  /** Pauses included. */
+  on_trip_seconds: number;
+  reserved_seconds: number;
+  /** Out of service or out of contact, also during a ride. */
+  unavailable_seconds: number;
+  /** Time on trips, in hundredths of a percent of the deployed time; null without any. */
+  utilization_basis_points: number | null;
+  /** Vehicles that were deployed at any time: neither removed nor missing. */
+  vehicle_count: number;
 }
 
 /** An API key, without its value. */
@@ -577,6 +659,57 @@ export interface PositionInput {
   speed_mps?: number | undefined;
 }
 
+/** The explained price of a ride. Amounts are in the currency's minor unit. */
+export interface PriceExplanation {
+  adjustment_amount: number;
+  billed_kilometers: number;
+  billed_minutes: number;
+  billed_paused_minutes: number;
+  billed_reservation_minutes: number;
+  currency: string;
+  distance_amount: number;
+  /** After cap and floor. */
+  fare_amount: number;
+  /** false for an open ride: the price as of now. */
+  final: boolean;
+  /** They add up to total_amount exactly. Lines of amount 0 are omitted. */
+  lines: PriceLine[];
+  object: "price_explanation";
+  out_of_zone_amount: number;
+  pause_amount: number;
+  pricing_plan_id: string | null;
+  pricing_plan_version: number | null;
+  reservation_amount: number;
+  ride_id: string;
+  subaccount_id: string;
+  subtotal_amount: number;
+  tax_amount: number;
+  time_amount: number;
+  total_amount: number;
+  /** This and the next three are as charged, before cap and floor. */
+  unlock_amount: number;
+}
+
+/** A line of an explained price. */
+export interface PriceLine {
+  /** In the currency's minor unit; negative for a reduction. */
+  amount: number;
+  /** cap is the reduction by the fare cap, floor the increase of an amount below 0. */
+  code: OrUnknown<PriceLineCode>;
+  /** The rule, in English, as receipts show it. */
+  explanation: string;
+  quantity: number;
+  /** How the quantity or the amount was rounded; null if it was not. */
+  rounding: string | null;
+  /**
+   * The unit of quantity. once is a flat amount, interval a started interval of a segment, window a
+   * window of the fare cap.
+   */
+  unit: OrUnknown<PriceLineUnit>;
+  /** amount divided by quantity; null if the line has no price per unit. */
+  unit_amount: number | null;
+}
+
 /**
  * The prices of rides (GBFS system_pricing_plans). Plans are created and retired in the dashboard.
  * Amounts are in the currency's minor unit.
@@ -707,6 +840,57 @@ export interface PricingPlanUpdate {
   unlock_amount?: number | undefined;
   url?: string | null | undefined;
   vehicle_type_ids?: readonly string[] | null | undefined;
+}
+
+/** The explained price of a ride that was not ridden. Amounts are in the currency's minor unit. */
+export interface Quote {
+  adjustment_amount: number;
+  billed_kilometers: number;
+  billed_minutes: number;
+  billed_paused_minutes: number;
+  billed_reservation_minutes: number;
+  currency: string;
+  distance_amount: number;
+  /** After cap and floor. */
+  fare_amount: number;
+  /** They add up to total_amount exactly. Lines of amount 0 are omitted. */
+  lines: PriceLine[];
+  object: "quote";
+  out_of_zone_amount: number;
+  pause_amount: number;
+  pricing_plan_id: string;
+  pricing_plan_version: number;
+  reservation_amount: number;
+  subaccount_id: string;
+  subtotal_amount: number;
+  tax_amount: number;
+  time_amount: number;
+  total_amount: number;
+  /** This and the next three are as charged, before cap and floor. */
+  unlock_amount: number;
+  vehicle_type_id: string;
+}
+
+/** A ride whose price is asked for. */
+export interface QuoteRequest {
+  /** Defaults to 0. */
+  distance_meters?: number | undefined;
+  /** Pauses included; at most the account's max_ride_minutes. */
+  duration_seconds: number;
+  /** The ride ends where a zone forbids it, for the plan's fee. */
+  out_of_zone?: boolean | undefined;
+  /** Defaults to 0. */
+  paused_seconds?: number | undefined;
+  /** An active plan of the subaccount. Defaults to the plan that would apply. */
+  pricing_plan_id?: string | null | undefined;
+  /** The reservation before the ride; null: none. */
+  reserved_seconds?: number | null | undefined;
+  /** With vehicle_type_id; defaults to the only subaccount in the API key's scope. */
+  subaccount_id?: string | undefined;
+  /** Required, unless vehicle_type_id is given. */
+  vehicle_id?: string | null | undefined;
+  /** In place of a vehicle. */
+  vehicle_type_id?: string | null | undefined;
 }
 
 /** A trip, or the reservation of one. */
@@ -1043,6 +1227,8 @@ export interface Subaccount {
   global_rules: Rule[];
   id: string;
   livemode: boolean;
+  /** Data for agencies by the Mobility Data Specification, if enabled. */
+  mds: SubaccountMds;
   name: string;
   object: "subaccount";
   status: OrUnknown<SubaccountStatus>;
@@ -1075,6 +1261,8 @@ export interface SubaccountAlertInput {
 }
 
 export interface SubaccountGbfs {
+  discovery_uri_android: string | null;
+  discovery_uri_ios: string | null;
   enabled: boolean;
   feed_contact_email: string | null;
   /** SPDX. */
@@ -1082,10 +1270,22 @@ export interface SubaccountGbfs {
   /** OSM syntax. */
   opening_hours: string | null;
   operator: string | null;
+  rental_uri_android: string | null;
+  rental_uri_ios: string | null;
+  /** A page to rent a vehicle; `{vehicle_id}` stands for its public id. The next two are links into your apps. */
+  rental_uri_web: string | null;
+  /**
+   * The app's page in the store; required with links into the app, and so is discovery_uri, by
+   * which others detect the app.
+   */
+  store_uri_android: string | null;
+  store_uri_ios: string | null;
   system_id: string | null;
 }
 
 export interface SubaccountGbfsInput {
+  discovery_uri_android?: string | null | undefined;
+  discovery_uri_ios?: string | null | undefined;
   enabled?: boolean | undefined;
   feed_contact_email?: string | null | undefined;
   /** SPDX. */
@@ -1093,7 +1293,49 @@ export interface SubaccountGbfsInput {
   /** OSM syntax. */
   opening_hours?: string | null | undefined;
   operator?: string | null | undefined;
+  rental_uri_android?: string | null | undefined;
+  rental_uri_ios?: string | null | undefined;
+  /** A page to rent a vehicle; `{vehicle_id}` stands for its public id. The next two are links into your apps. */
+  rental_uri_web?: string | null | undefined;
+  /**
+   * The app's page in the store; required with links into the app, and so is discovery_uri, by
+   * which others detect the app.
+   */
+  store_uri_android?: string | null | undefined;
+  store_uri_ios?: string | null | undefined;
   system_id?: string | null | undefined;
+}
+
+export interface SubaccountMds {
+  /** Those who may read the data. */
+  agencies: SubaccountMdsAgency[];
+  enabled: boolean;
+  /** The operator's UUID in the list of the Open Mobility Foundation. */
+  provider_id: string | null;
+}
+
+export interface SubaccountMdsAgency {
+  /** The issuer of its tokens. */
+  id: string;
+  name: string;
+  /** PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens. */
+  public_key: string;
+}
+
+export interface SubaccountMdsAgencyInput {
+  /** The issuer of its tokens. */
+  id: string;
+  name: string;
+  /** PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens. */
+  public_key: string;
+}
+
+export interface SubaccountMdsInput {
+  /** Those who may read the data. */
+  agencies?: readonly SubaccountMdsAgencyInput[] | undefined;
+  enabled?: boolean | undefined;
+  /** The operator's UUID in the list of the Open Mobility Foundation. */
+  provider_id?: string | null | undefined;
 }
 
 /** One operating area, and one system of the public feed. */
@@ -1110,6 +1352,8 @@ export interface SubaccountUpdate {
   gbfs?: SubaccountGbfsInput | undefined;
   /** Where no zone decides. */
   global_rules?: readonly RuleInput[] | null | undefined;
+  /** Data for agencies by the Mobility Data Specification, if enabled. */
+  mds?: SubaccountMdsInput | undefined;
   name?: string | undefined;
   status?: SubaccountStatus | undefined;
   /** IANA. */
@@ -1828,6 +2072,24 @@ export interface FleetGetRideAnalyticsParams {
   trip_type?: readonly RideTripType[] | undefined;
 }
 
+/** The query of `analytics.vehicles`. */
+export interface FleetGetVehicleAnalyticsParams {
+  /** Included: a date, which begins at its first instant in the time zone, or an RFC 3339 time. */
+  from: string;
+  /** Excluded; likewise. */
+  to: string;
+  /** day unless said otherwise. Weeks begin on Monday. At most 5,000 periods. */
+  granularity?: FleetAnalyticsGranularity | undefined;
+  /** IANA; the account's unless said otherwise. */
+  timezone?: string | undefined;
+  /** Up to two; then there are rows only for groups that have vehicles. */
+  group_by?: readonly AnalyticsVehiclesGroupBy[] | undefined;
+  /** Only records with one of these. */
+  subaccount_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
+  vehicle_type_id?: readonly string[] | undefined;
+}
+
 /** The query of `settings.listAuditLog`. */
 export interface FleetListAuditLogParams {
   /** Only records with this action. */
@@ -1905,6 +2167,7 @@ const operations = {
     },
   },
   updateRide: { method: "PUT", path: "/rides/{id}" },
+  getRidePrice: { method: "GET", path: "/rides/{id}/price" },
   listVehicles: {
     method: "GET",
     path: "/vehicles",
@@ -1962,6 +2225,7 @@ const operations = {
   listPricingPlans: { method: "GET", path: "/pricing" },
   getPricingPlan: { method: "GET", path: "/pricing/{id}" },
   updatePricingPlan: { method: "PUT", path: "/pricing/{id}" },
+  createQuote: { method: "POST", path: "/quotes" },
   listZones: { method: "GET", path: "/zones" },
   createZone: { method: "POST", path: "/zones" },
   getZone: { method: "GET", path: "/zones/{id}" },
@@ -1969,6 +2233,7 @@ const operations = {
   deleteZone: { method: "DELETE", path: "/zones/{id}" },
   getRevenueAnalytics: { method: "GET", path: "/analytics/revenue" },
   getRideAnalytics: { method: "GET", path: "/analytics/rides" },
+  getVehicleAnalytics: { method: "GET", path: "/analytics/vehicles" },
   getSettings: { method: "GET", path: "/settings" },
   updateSettings: { method: "PUT", path: "/settings" },
   listAuditLog: { method: "GET", path: "/settings/audit-log" },
@@ -2048,6 +2313,21 @@ export class FleetRides {
    */
   update(id: string, body: RideUpdate, options?: CallOptions): Promise<Ride> {
     return this.#core.json(operations.updateRide, [id], undefined, body, options);
+  }
+
+  /**
+   * Explain the price of a ride.
+   *
+   * Returns each line of the price with its rule, quantity, amount and rounding. The lines add up
+   * to `total_amount` exactly, and their texts are those of the receipt in the dashboard.
+   *
+   * Of an open ride it is the price as of now, without distance and without a fee for its end;
+   * `final` is then false.
+   */
+  getPrice(id: string, options: ConditionalOptions): Promise<PriceExplanation | null>;
+  getPrice(id: string, options?: CallOptions): Promise<PriceExplanation>;
+  getPrice(id: string, options?: CallOptions): Promise<PriceExplanation | null> {
+    return this.#core.json(operations.getRidePrice, [id], undefined, undefined, options);
   }
 
   /**
@@ -2399,6 +2679,20 @@ export class FleetPricing {
   }
 
   /**
+   * Compute the price of a ride.
+   *
+   * Returns the price that a ride of this length would have now, with each line explained. Nothing
+   * is stored, so the request can be repeated at will.
+   *
+   * Name a vehicle, or a vehicle type with its subaccount.
+   *
+   * A key without the permission pricing.read gets only id and object of the record.
+   */
+  createQuote(body: QuoteRequest, options?: CallOptions): Promise<Quote> {
+    return this.#core.json(operations.createQuote, [], undefined, body, options);
+  }
+
+  /**
    * Reads the record and writes the changes that the function returns. If somebody else changed the
    * record in between, this is repeated with the new record, up to five times.
    */
@@ -2558,6 +2852,34 @@ export class FleetAnalytics {
   /** Returns the same as CSV, in parts of any length. */
   exportRidesCsv(params: FleetGetRideAnalyticsParams, options?: CallOptions): AsyncIterable<string> {
     return this.#core.exportCsv(operations.getRideAnalytics, [], params, options);
+  }
+
+  /**
+   * Measure the use of vehicles.
+   *
+   * The time of vehicles by state, from their stored state changes, and with it their utilization
+   * and idle time. By periods of a time zone, and in each by subaccount and vehicle type. An export
+   * has the rows.
+   *
+   * A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is 400
+   * range_too_large.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
+  vehicles(params: FleetGetVehicleAnalyticsParams, options: ConditionalOptions): Promise<AnalyticsVehicles | null>;
+  vehicles(params: FleetGetVehicleAnalyticsParams, options?: CallOptions): Promise<AnalyticsVehicles>;
+  vehicles(params: FleetGetVehicleAnalyticsParams, options?: CallOptions): Promise<AnalyticsVehicles | null> {
+    return this.#core.json(operations.getVehicleAnalytics, [], params, undefined, options);
+  }
+
+  /** Returns all records one by one, as of one moment. The export is not held in memory. */
+  exportVehicles(params: FleetGetVehicleAnalyticsParams, options?: CallOptions): AsyncIterable<AnalyticsVehiclesRow> {
+    return this.#core.export(operations.getVehicleAnalytics, [], params, options);
+  }
+
+  /** Returns the same as CSV, in parts of any length. */
+  exportVehiclesCsv(params: FleetGetVehicleAnalyticsParams, options?: CallOptions): AsyncIterable<string> {
+    return this.#core.exportCsv(operations.getVehicleAnalytics, [], params, options);
   }
 }
 

@@ -43,19 +43,43 @@ var (
 	}
 )
 
+// useFigures are the fields of [fleet.UseFigures].
+var useFigures = []schema.Member{
+	{Name: "vehicle_count", Type: schema.Integer(), Doc: "Vehicles that were deployed at any time: neither removed nor missing."},
+	{Name: "deployed_seconds", Type: schema.Integer(), Doc: "The time of all vehicles; the sum of the next four."},
+	{Name: "on_trip_seconds", Type: schema.Integer(), Doc: "Pauses included."},
+	{Name: "reserved_seconds", Type: schema.Integer()},
+	{Name: "idle_seconds", Type: schema.Integer(), Doc: "Available."},
+	{Name: "unavailable_seconds", Type: schema.Integer(), Doc: "Out of service or out of contact, also during a ride."},
+	{Name: "utilization_basis_points", Type: schema.Integer(), Nullable: true, Doc: "Time on trips, in hundredths of a percent of the deployed time; null without any."},
+	{Name: "idle_seconds_per_vehicle_day", Type: schema.Integer(), Nullable: true, Doc: "Idle time per 24 hours deployed."},
+}
+
 var (
-	rideRow      = analyticsRow("analytics.rides_row", rideFigures)
-	revenueRow   = analyticsRow("analytics.revenue_row", revenueFigures)
+	rideRow      = analyticsRow("analytics.rides_row", fleet.RideGroupMembers[:], rideFigures)
+	revenueRow   = analyticsRow("analytics.revenue_row", fleet.RideGroupMembers[:], revenueFigures)
+	useRow       = analyticsRow("analytics.vehicles_row", fleet.UseGroupMembers[:], useFigures)
 	rideReport   = analyticsReport("analytics.rides", rideRow, schema.Object(rideFigures...), "Totals of the whole range: a customer or vehicle of several periods counts once.")
 	revenueTotal = analyticsReport("analytics.revenue", revenueRow, schema.Array(schema.Object(revenueFigures...), 1<<30), "Of the whole range, by currency.")
+	useReport    = &schema.Record{Name: "analytics.vehicles", Members: []schema.Member{
+		{Name: "object", Type: schema.Enum("analytics.vehicles")},
+		{Name: "from", Type: schema.Timestamp()},
+		{Name: "to", Type: schema.Timestamp()},
+		{Name: "timezone", Type: schema.Text(), Example: "Europe/Berlin"},
+		{Name: "granularity", Type: schema.Enum(words(period.Granularities[:])...)},
+		{Name: "group_by", Type: schema.Array(schema.Enum(fleet.UseGroupMembers[:]...), rest.MaxGroupBy)},
+		{Name: "generated_at", Type: schema.Timestamp(), Doc: "By the sandbox's clock, there. Later time does not count."},
+		{Name: "data", Type: schema.Array(schema.Nested(useRow), 1<<30), Doc: "In the order of periods, then of groups. Without group_by a period without vehicles is there too."},
+		{Name: "totals", Type: schema.Object(useFigures...), Doc: "Of the whole range: a vehicle of several periods counts once."},
+	}}
 )
 
-func analyticsRow(name string, figures []schema.Member) *schema.Record {
-	group := make([]schema.Member, len(fleet.RideGroupMembers))
-	for i, member := range fleet.RideGroupMembers {
+func analyticsRow(name string, members []string, figures []schema.Member) *schema.Record {
+	group := make([]schema.Member, len(members))
+	for i, member := range members {
 		group[i] = schema.Member{Name: member, Type: schema.Text(), Nullable: true, Sometimes: true}
 	}
-	return &schema.Record{Name: name, Doc: "The figures of a period, or of one group of its rides.", Members: append([]schema.Member{
+	return &schema.Record{Name: name, Doc: "The figures of a period, or of one group in it.", Members: append([]schema.Member{
 		{Name: "period_start", Type: schema.Formatted("date-time", 40), Doc: "In the time zone of the request.", Example: "2026-03-29T00:00:00+01:00"},
 		{Name: "period_end", Type: schema.Formatted("date-time", 40), Example: "2026-03-30T00:00:00+02:00"},
 		{Name: "group", Type: schema.Object(group...), Doc: "The values of the group_by fields."},
@@ -134,19 +158,74 @@ func (a *API) analyticsRoutes() []rest.Route {
 		Method: "GET", Path: "/analytics/revenue", ID: "getRevenueAnalytics", Tag: "Analytics", Summary: "Sum up revenue", Doc: doc + " Currencies are never added up: each has rows of its own.",
 		Query: query("ended_at"), Needs: needs("analytics", apikey.Read), Export: true, Output: revenueTotal, Rows: revenueRow,
 		Codes: []string{"range_too_large"}, Handle: a.revenueAnalytics,
+	}, {
+		Method: "GET", Path: "/analytics/vehicles", ID: "getVehicleAnalytics", Tag: "Analytics", Summary: "Measure the use of vehicles",
+		Doc: "The time of vehicles by state, from their stored state changes, and with it their utilization and idle time. By periods of a time zone, and in each by subaccount and vehicle type. An export has the rows.\n\n" +
+			"A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is 400 range_too_large.",
+		Query: append(rest.IntervalParams("the account's", fleet.UseGroupMembers[:], "vehicles"),
+			rest.Param{Name: "subaccount_id", Kind: rest.StringsParam}, rest.Param{Name: "vehicle_type_id", Kind: rest.StringsParam}),
+		Needs: needs("analytics", apikey.Read), Export: true, Output: useReport, Rows: useRow, Codes: []string{"range_too_large"}, Handle: a.useAnalytics,
 	}}
+}
+
+type useLine struct {
+	span
+	fleet.UseFigures
+}
+
+// useAnswer is the answer of the use of vehicles.
+type useAnswer struct {
+	Object      string             `json:"object"`
+	From        rfc3339.Time       `json:"from"`
+	To          rfc3339.Time       `json:"to"`
+	TimeZone    string             `json:"timezone"`
+	Granularity period.Granularity `json:"granularity"`
+	GroupBy     []string           `json:"group_by"`
+	GeneratedAt rfc3339.Time       `json:"generated_at"`
+	Data        []useLine          `json:"data"`
+	Totals      fleet.UseFigures   `json:"totals"`
+}
+
+func (a *API) useAnalytics(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	in, err := a.interval(ctx, r)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	got, err := a.Fleet.UseAnalytics(ctx, r.Key.OrganizationID, fleet.UseQuery{
+		From: in.From, To: in.To, Location: in.Location, Granularity: in.Granularity, GroupBy: in.GroupBy,
+		Subaccounts: r.Subaccounts(), VehicleTypes: r.Strings("vehicle_type_id"),
+	})
+	if err != nil {
+		return rest.Response{}, err
+	}
+	rows := make([]useLine, len(got.Rows))
+	for i, row := range got.Rows {
+		rows[i] = useLine{wireSpan(row.Period, in.GroupBy, row.Group), row.UseFigures}
+	}
+	if r.Exporting() {
+		return rest.Export(rest.All(rows)), nil
+	}
+	return rest.OK(useAnswer{
+		"analytics.vehicles", rfc3339.Time(in.From), rfc3339.Time(in.To), in.TimeZone, in.Granularity, in.GroupBy, rfc3339.Time(got.GeneratedAt), rows, got.Totals,
+	}), nil
+}
+
+// interval reads the parameters of time, with the account's time zone as the default.
+func (a *API) interval(ctx context.Context, r *rest.Request) (rest.Interval, error) {
+	zone := ""
+	if !r.Has("timezone") {
+		s, _, err := a.Fleet.Settings(ctx, a.DB, r.Key.OrganizationID)
+		if err != nil {
+			return rest.Interval{}, err
+		}
+		zone = s.TimeZone
+	}
+	return r.Interval(zone)
 }
 
 // analyticsQuery reads the parameters and the account's time zone.
 func (a *API) analyticsQuery(ctx context.Context, r *rest.Request) (q fleet.AnalyticsQuery, zone string, err error) {
-	if !r.Has("timezone") {
-		s, _, err := a.Fleet.Settings(ctx, a.DB, r.Key.OrganizationID)
-		if err != nil {
-			return q, "", err
-		}
-		zone = s.TimeZone
-	}
-	in, err := r.Interval(zone)
+	in, err := a.interval(ctx, r)
 	if err != nil {
 		return q, "", err
 	}

@@ -75,7 +75,7 @@ type Account struct {
 // Routes returns all routes; the routes of the sandbox clock and reset only for the sandbox.
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
-		a.rideRoutes(), a.vehicleRoutes(), a.telemetryRoutes(), a.trackRoutes(), a.trackerRoutes(), a.customerRoutes(), a.pricingRoutes(), a.zoneRoutes(),
+		a.rideRoutes(), a.vehicleRoutes(), a.telemetryRoutes(), a.trackRoutes(), a.trackerRoutes(), a.customerRoutes(), a.pricingRoutes(), a.quoteRoutes(), a.zoneRoutes(),
 		a.analyticsRoutes(), a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(), a.eventRoutes(),
 	)
 	if !a.Fleet.Live() {

@@ -40,24 +40,27 @@ var rideRecord = record("ride", "A trip, or the reservation of one.",
 	schema.Member{Name: "payment_status", Type: schema.Enum(paymentStatuses...), Access: schema.UpdateOnly, Doc: "Your own bookkeeping: the service takes no money. due at the end of a ride that costs something."},
 )
 
-var price = schema.Object(
-	schema.Member{Name: "currency", Type: schema.Text(), Example: "EUR"},
-	schema.Member{Name: "unlock_amount", Type: schema.Integer(), Doc: "This and the next three are as charged, before cap and floor."},
-	schema.Member{Name: "time_amount", Type: schema.Integer()},
-	schema.Member{Name: "pause_amount", Type: schema.Integer()},
-	schema.Member{Name: "distance_amount", Type: schema.Integer()},
-	schema.Member{Name: "fare_amount", Type: schema.Integer(), Doc: "After cap and floor."},
-	schema.Member{Name: "reservation_amount", Type: schema.Integer()},
-	schema.Member{Name: "out_of_zone_amount", Type: schema.Integer()},
-	schema.Member{Name: "subtotal_amount", Type: schema.Integer()},
-	schema.Member{Name: "tax_amount", Type: schema.Integer()},
-	schema.Member{Name: "adjustment_amount", Type: schema.Integer()},
-	schema.Member{Name: "total_amount", Type: schema.Integer()},
-	schema.Member{Name: "billed_minutes", Type: schema.Integer()},
-	schema.Member{Name: "billed_paused_minutes", Type: schema.Integer()},
-	schema.Member{Name: "billed_kilometers", Type: schema.Integer()},
-	schema.Member{Name: "billed_reservation_minutes", Type: schema.Integer()},
-)
+// priceMembers are the members of a price.
+var priceMembers = []schema.Member{
+	{Name: "currency", Type: schema.Text(), Example: "EUR"},
+	{Name: "unlock_amount", Type: schema.Integer(), Doc: "This and the next three are as charged, before cap and floor."},
+	{Name: "time_amount", Type: schema.Integer()},
+	{Name: "pause_amount", Type: schema.Integer()},
+	{Name: "distance_amount", Type: schema.Integer()},
+	{Name: "fare_amount", Type: schema.Integer(), Doc: "After cap and floor."},
+	{Name: "reservation_amount", Type: schema.Integer()},
+	{Name: "out_of_zone_amount", Type: schema.Integer()},
+	{Name: "subtotal_amount", Type: schema.Integer()},
+	{Name: "tax_amount", Type: schema.Integer()},
+	{Name: "adjustment_amount", Type: schema.Integer()},
+	{Name: "total_amount", Type: schema.Integer()},
+	{Name: "billed_minutes", Type: schema.Integer()},
+	{Name: "billed_paused_minutes", Type: schema.Integer()},
+	{Name: "billed_kilometers", Type: schema.Integer()},
+	{Name: "billed_reservation_minutes", Type: schema.Integer()},
+}
+
+var price = schema.Object(priceMembers...)
 
 func (a *API) rideRoutes() []rest.Route {
 	expand := []rest.Expansion{
@@ -99,6 +102,11 @@ func (a *API) rideRoutes() []rest.Route {
 		Method: "GET", Path: "/rides/{id}", ID: "getRide", Tag: "Rides", Summary: "Read a ride",
 		Needs: needs("rides", apikey.Read), Expand: expand, Output: rideRecord, Handle: a.getRide,
 	}, {
+		Method: "GET", Path: "/rides/{id}/price", ID: "getRidePrice", Tag: "Rides", Summary: "Explain the price of a ride",
+		Doc: "Returns each line of the price with its rule, quantity, amount and rounding. The lines add up to `total_amount` exactly, and their texts are those of the receipt in the dashboard.\n\n" +
+			"Of an open ride it is the price as of now, without distance and without a fee for its end; `final` is then false.",
+		Needs: needs("rides", apikey.Read), Output: ridePriceRecord, Handle: a.getRidePrice,
+	}, {
 		Method: "PUT", Path: "/rides/{id}", ID: "updateRide", Tag: "Rides", Summary: "Move a ride on, or change it",
 		Doc:   "A new status starts, pauses, completes or cancels the ride. Fields of the end are sent together with it.",
 		Needs: needs("rides", apikey.Update), Input: rideRecord, Output: rideRecord,
@@ -139,7 +147,7 @@ func (a *API) createRide(ctx context.Context, r *rest.Request) (rest.Response, e
 
 // reaches returns nil if the vehicle of a new ride is in scope, or does not exist, which is
 // reported later.
-func (a *API) reaches(ctx context.Context, tx *db.Tx, r *rest.Request, n fleet.NewRide) error {
+func (a *API) reaches(ctx context.Context, q db.Querier, r *rest.Request, n fleet.NewRide) error {
 	if r.Subaccounts() == nil {
 		return nil
 	}
@@ -147,9 +155,9 @@ func (a *API) reaches(ctx context.Context, tx *db.Tx, r *rest.Request, n fleet.N
 	var err error
 	switch {
 	case n.VehicleID != "":
-		docs, err = a.Fleet.VehiclesByID(ctx, tx, r.Key.OrganizationID, []string{string(n.VehicleID)})
+		docs, err = a.Fleet.VehiclesByID(ctx, q, r.Key.OrganizationID, []string{string(n.VehicleID)})
 	case n.VehicleCode != "":
-		docs, _, err = a.Fleet.ListVehicles(ctx, tx, r.Key.OrganizationID, fleet.VehicleQuery{Code: []string{string(n.VehicleCode)}})
+		docs, _, err = a.Fleet.ListVehicles(ctx, q, r.Key.OrganizationID, fleet.VehicleQuery{Code: []string{string(n.VehicleCode)}})
 	}
 	for i := range docs {
 		if err := r.Within(docs[i].SubaccountID); err != nil {

@@ -61,6 +61,7 @@ var kinds = []struct {
 // samples create a record and return its path, by the path of its list.
 var samples = map[string]func(p *tenant) string{
 	"/rides/{id}":            func(p *tenant) string { return "/rides/" + p.ride().text("id") },
+	"/rides/{id}/price":      func(p *tenant) string { return "/rides/" + p.ride().text("id") + "/price" },
 	"/vehicles/{id}":         func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") },
 	"/vehicles/{id}/track":   func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/track" },
 	"/vehicles/{id}/tracker": func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/tracker" },
@@ -93,8 +94,9 @@ func (p *tenant) sample(rt *rest.Route) string {
 
 // bodies are valid bodies of routes.
 var bodies = map[string]func(p *tenant) any{
-	"createRide": func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()} },
-	"updateRide": func(p *tenant) any { return fields{"status": "paused"} },
+	"createRide":  func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()} },
+	"createQuote": func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "duration_seconds": 675} },
+	"updateRide":  func(p *tenant) any { return fields{"status": "paused"} },
 	"createVehicle": func(p *tenant) any {
 		return fields{"subaccount_id": p.sub.ID, "code": fmt.Sprint("R-", time.Now().UnixNano()), "vehicle_type_id": p.scooter}
 	},
@@ -132,6 +134,7 @@ func (p *tenant) body(rt *rest.Route) string {
 // queries are required queries of routes.
 var queries = map[string]string{
 	"getRideAnalytics":    "?from=2026-01-01&to=2026-01-08",
+	"getVehicleAnalytics": "?from=2026-01-01&to=2026-01-08",
 	"getRevenueAnalytics": "?from=2026-01-01&to=2026-01-08",
 }
 
@@ -345,6 +348,8 @@ func TestMethods(t *testing.T) {
 	const table = `
 /rides GET POST
 /rides/x GET PUT
+/rides/x/price GET
+/quotes POST
 /vehicles GET POST
 /vehicles/x GET PUT DELETE
 /vehicles/x/track GET
@@ -357,6 +362,7 @@ func TestMethods(t *testing.T) {
 /pricing/x GET PUT
 /analytics/rides GET
 /analytics/revenue GET
+/analytics/vehicles GET
 /zones GET POST
 /zones/x GET PUT DELETE
 /settings GET PUT

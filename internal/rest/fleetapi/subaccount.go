@@ -45,6 +45,22 @@ var subaccountRecord = &schema.Record{Name: "subaccount", Doc: "One operating ar
 		schema.Member{Name: "opening_hours", Type: schema.String(1, 1000), Access: schema.Writable, Nullable: true, Doc: "OSM syntax.", Example: "24/7"},
 		schema.Member{Name: "feed_contact_email", Type: schema.String(1, 254), Access: schema.Writable, Nullable: true},
 		schema.Member{Name: "license_id", Type: schema.String(1, 100), Access: schema.Writable, Nullable: true, Doc: "SPDX.", Example: "CC0-1.0"},
+		schema.Member{Name: "rental_uri_web", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true, Doc: "A page to rent a vehicle; `{vehicle_id}` stands for its public id. The next two are links into your apps.", Example: "https://rent.example.com/v/{vehicle_id}"},
+		schema.Member{Name: "rental_uri_android", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "rental_uri_ios", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "store_uri_android", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true, Doc: "The app's page in the store; required with links into the app, and so is discovery_uri, by which others detect the app."},
+		schema.Member{Name: "discovery_uri_android", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "store_uri_ios", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "discovery_uri_ios", Type: schema.String(1, 2048), Access: schema.Writable, Nullable: true},
+	)},
+	{Name: "mds", Access: schema.Writable, Doc: "Data for agencies by the Mobility Data Specification, if enabled.", Type: schema.Object(
+		schema.Member{Name: "enabled", Type: schema.Bool(), Access: schema.Writable},
+		schema.Member{Name: "provider_id", Type: schema.String(36, 36), Access: schema.Writable, Nullable: true, Doc: "The operator's UUID in the list of the Open Mobility Foundation.", Example: "c8051767-4b14-4794-abc1-85aad48baff1"},
+		schema.Member{Name: "agencies", Access: schema.Writable, Doc: "Those who may read the data.", Type: schema.Array(schema.Object(
+			schema.Member{Name: "id", Type: schema.String(1, 64), Access: schema.Required, Doc: "The issuer of its tokens.", Example: "berlin"},
+			schema.Member{Name: "name", Type: schema.String(1, 256), Access: schema.Required, Example: "City of Berlin"},
+			schema.Member{Name: "public_key", Type: schema.String(1, 10_000), Access: schema.Required, Doc: "PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens.", Example: "-----BEGIN PUBLIC KEY-----\n…\n-----END PUBLIC KEY-----\n"},
+		), 20)},
 	)},
 	{Name: "alerts", Access: schema.Writable, Doc: "Information for riders.", Type: schema.Array(schema.Object(
 		schema.Member{Name: "id", Type: schema.ID(), Access: schema.Writable, Doc: "Of one that there is already."},

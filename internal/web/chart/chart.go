@@ -16,6 +16,7 @@ type Chart struct {
 	Unit   string // of the figures: "Rides"
 	Bars   bool   // else a line
 	Table  bool   // show the table instead of the picture
+	Detail bool   // offer the table below the picture
 	Points []point
 	Line   string
 	Area   string

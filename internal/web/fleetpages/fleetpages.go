@@ -44,6 +44,8 @@ type Config struct {
 
 	API  string // URL of the environment's API: "https://api.example.com/v1"
 	Feed string // URL of its public feed: "https://help.example.com/gbfs/v3/"
+	// Agencies is the URL of the data for agencies: "https://help.example.com/mds/v2".
+	Agencies string
 
 	Tiles *tiles.Map // the background of maps
 }
@@ -79,6 +81,8 @@ func Register(s *web.Site, c Config) {
 		p.base, p.other, p.environment = p.other, p.base, Sandbox
 	}
 	p.handle("", route{get: p.overview})
+	p.handle("/analytics", route{get: p.analytics})
+	p.handle("/analytics/export", route{get: p.exportAnalytics})
 	p.handle("/map", route{get: p.showMap})
 	p.handle("/zones", route{get: p.zones})
 	p.handle("/zones/new", route{get: p.newZone, post: p.newZone, admin: true})

@@ -25,6 +25,7 @@ type overviewPage struct {
 	Charts  []chart.Chart
 	Switch  string // link between tables and charts
 	Tables  bool
+	Use     string // address of the analytics of vehicles
 	Needs   []attentionItem
 	Empty   *web.Empty // in place of the figures while there are none
 }
@@ -98,7 +99,7 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	if b.Tables = r.URL.Query().Get("view") == view; b.Tables {
 		view = ""
 	}
-	b.Switch = with(r, "view", view)
+	b.Switch, b.Use = with(r, "view", view), p.base+"/analytics"
 	for i := range b.Charts {
 		b.Charts[i].Table = b.Tables
 	}

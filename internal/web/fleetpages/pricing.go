@@ -57,7 +57,7 @@ func (p *pages) plans(w http.ResponseWriter, r *web.Request) error {
 	for i := range plans {
 		plan := &plans[i]
 		list.Rows = append(list.Rows, planRow{
-			ID: plan.ID, Path: p.base + "/pricing/" + plan.ID, Name: plan.Name, Says: priced(&plan.Tariff), Subaccount: p.subaccountLinkIn(subs, plan.SubaccountID),
+			ID: plan.ID, Path: p.base + "/pricing/" + plan.ID, Name: plan.Name, Says: plan.Summary(), Subaccount: p.subaccountLinkIn(subs, plan.SubaccountID),
 			Types: typeNames(subs, plan.VehicleTypeIDs), Status: planBadge(plan.Active),
 		})
 	}
@@ -117,7 +117,7 @@ func (p *pages) plan(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := planPage{
-		Plan: &plan, Path: p.base + "/pricing/" + plan.ID, Chip: planBadge(plan.Active), Says: priced(&plan.Tariff), Terms: terms(&plan.Tariff), Subaccount: namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name},
+		Plan: &plan, Path: p.base + "/pricing/" + plan.ID, Chip: planBadge(plan.Active), Says: plan.Summary(), Terms: plan.Tariff.Terms(), Subaccount: namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name},
 		Types: typeNames([]fleet.Subaccount{sub}, plan.VehicleTypeIDs), Changed: r.Time(plan.UpdatedAt.Std()), Edit: r.Admin(),
 	}
 	b.Sample, b.Receipt = sample(r, &plan.Tariff, &sub)
@@ -179,7 +179,7 @@ func sample(r *web.Request, t *tariff.Tariff, sub *fleet.Subaccount) (filters, [
 	if !f.ok() {
 		return f, nil
 	}
-	return f, receipt(t, u, t.Price(u), "")
+	return f, receipt(t.Explain(u))
 }
 
 // spareSegments is the number of empty segment rows of a form.
@@ -233,7 +233,7 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 		tax = "included"
 	}
 	add(part{Legend: "Tax", Row: true},
-		web.Field{Name: "tax_basis_points", Label: "Percent", Type: "text", Mode: "decimal", Optional: true, Value: strings.TrimSuffix(percent(plan.TaxBasisPoints), "%")},
+		web.Field{Name: "tax_basis_points", Label: "Percent", Type: "text", Mode: "decimal", Optional: true, Value: strings.TrimSuffix(tariff.Percent(plan.TaxBasisPoints), "%")},
 		web.Field{Name: "is_taxable", Label: "Amounts", Type: "select", Value: tax, Options: []web.Option{{Value: "included", Label: "include tax"}, {Value: "added", Label: "exclude tax"}}})
 	if made {
 		if kinds := publicTypeFields(plan, subs); len(kinds) > 0 {

@@ -39,8 +39,14 @@ func (p *pages) handleRecords() {
 	for path, h := range map[string]web.Handler{
 		"edit": p.editSubaccount, "rules": p.rules, "types/new": p.vehicleType, "types/{type}": p.vehicleType, "types/{type}/delete": p.deleteType,
 		"alerts/new": p.alert, "alerts/{alert}": p.alert, "alerts/{alert}/delete": p.deleteAlert,
+		"agencies/{agency}/delete": p.deleteAgency,
 	} {
 		p.handle("/subaccounts/{id}/"+path, route{get: h, post: h, admin: true})
+	}
+
+	// A key of an agency reads data, as API keys do.
+	for _, path := range []string{"agencies/new", "agencies/{agency}"} {
+		p.handle("/subaccounts/{id}/"+path, route{get: p.agency, post: p.agency, admin: true, proof: p.Fleet.Live()})
 	}
 
 	p.handle("/settings", route{get: p.settings})

@@ -13,7 +13,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
-	"github.com/kickstand-dev/kickstand/internal/tariff"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -171,10 +170,17 @@ func (p *pages) setRideLinks(ctx context.Context, r *web.Request, rides []fleet.
 
 // price sets the price, or the price so far, with its receipt.
 func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *ridePage) error {
+	explained, err := p.Fleet.ExplainRide(ctx, p.DB, r.OrganizationID, ride)
+	if err != nil {
+		return err
+	}
+	switch {
+	case explained.Final:
+		b.Receipt = receipt(explained.Explanation)
+	case ride.TripType == fleet.RiderTrip && ride.Status != fleet.Reserved:
+		b.SoFar = web.Money(explained.TotalAmount, explained.Currency)
+	}
 	if ride.PricingPlanID == "" || ride.PricingPlanVersion == nil {
-		if ride.Price != nil {
-			b.Receipt = sums(*ride.Price, string(ride.AdjustmentReason))
-		}
 		return nil
 	}
 	plan, err := p.Fleet.Plan(ctx, p.DB, r.OrganizationID, string(ride.PricingPlanID))
@@ -182,21 +188,11 @@ func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *
 		return err
 	}
 	b.Plan = namedLink{p.base + "/pricing/" + plan.ID, plan.Name}
-	charged, err := p.Fleet.PlanTariff(ctx, p.DB, r.OrganizationID, plan.ID, *ride.PricingPlanVersion)
+	terms, err := p.Fleet.PlanTariff(ctx, p.DB, r.OrganizationID, plan.ID, *ride.PricingPlanVersion)
 	if err != nil {
 		return err
 	}
-	b.Terms = terms(charged)
-	switch {
-	case ride.Price == nil && ride.Status != fleet.Reserved:
-		now := charged.Price(tariff.Usage{Ridden: true, Seconds: ride.DurationSeconds, PausedSeconds: ride.PausedSeconds})
-		b.SoFar = web.Money(now.TotalAmount, now.Currency)
-	case ride.Price == nil:
-	case charged.Price(ride.Usage()).Adjusted(ride.AdjustmentAmount) == *ride.Price:
-		b.Receipt = receipt(charged, ride.Usage(), *ride.Price, string(ride.AdjustmentReason))
-	default:
-		b.Receipt = sums(*ride.Price, string(ride.AdjustmentReason))
-	}
+	b.Terms = terms.Terms()
 	return nil
 }
 

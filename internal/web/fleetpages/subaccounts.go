@@ -88,7 +88,10 @@ type subaccountPage struct {
 	Rules     []string
 	Open      bool // without rules and zones, rides start and end anywhere
 	AlertRows []alertRow
-	Feed      string // URL of the public feed; empty: none
+	Agencies  []agencyRow
+	Data      web.Badge // for agencies
+	DataURL   string    // empty: disabled
+	Feed      string    // URL of the public feed; empty: none
 	Shown     web.Badge
 	Edit      bool
 	Audit     []auditRow
@@ -109,6 +112,12 @@ type alertRow struct {
 	*fleet.Alert
 	Path     string
 	From, To web.Time
+}
+
+// agencyRow is an agency that may read the data.
+type agencyRow struct {
+	*fleet.MDSAgency
+	Path string
 }
 
 // subaccount shows a subaccount.
@@ -151,6 +160,14 @@ func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
 		a := &s.Alerts[i]
 		b.AlertRows = append(b.AlertRows, alertRow{a, b.Path + "/alerts/" + a.ID, r.Time(a.StartsAt.Std()), r.Time(a.EndsAt.Std())})
 	}
+	for i := range s.MDS.Agencies {
+		a := &s.MDS.Agencies[i]
+		b.Agencies = append(b.Agencies, agencyRow{a, b.Path + "/agencies/" + a.ID})
+	}
+	b.Data = web.Badge{Text: "Off"}
+	if s.MDS.Enabled {
+		b.Data, b.DataURL = web.Badge{Text: "On", Tone: web.Good}, p.Agencies
+	}
 	if s.GBFS.Enabled {
 		b.Feed = p.Feed + s.PublicSystemID() + "/gbfs.json"
 	}
@@ -161,7 +178,13 @@ func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
 }
 
 // label formats a value of an enumeration: "Scooter standing".
-func label(value string) string { return capitalize(strings.ReplaceAll(value, "_", " ")) }
+func label(value string) string {
+	text := strings.ReplaceAll(value, "_", " ")
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
 
 // ruleLabel describes a rule and its vehicle types.
 func ruleLabel(rule fleet.Rule, s *fleet.Subaccount) string {
@@ -265,7 +288,16 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 		web.Field{Name: "gbfs.opening_hours", Label: "Opening hours", Type: "text", Optional: true, Most: 256, Value: string(s.GBFS.OpeningHours), Help: "Such as 24/7."},
 		web.Field{Name: "gbfs.feed_contact_email", Label: "Contact for the feed", Type: "email", Optional: true, Most: 254, Value: string(s.GBFS.ContactEmail)},
 		web.Field{Name: "gbfs.operator", Label: "Operator", Type: "text", Optional: true, Most: 256, Value: string(s.GBFS.Operator)},
-		web.Field{Name: "gbfs.license_id", Label: "License of the data", Type: "text", Optional: true, Most: 64, Value: string(s.GBFS.LicenseID), Help: "Such as CC0-1.0."})
+		web.Field{Name: "gbfs.license_id", Label: "License of the data", Type: "text", Optional: true, Most: 64, Value: string(s.GBFS.LicenseID), Help: "Such as CC0-1.0."},
+		web.Field{Name: "gbfs.rental_uri_web", Label: "Page to rent a vehicle", Type: "text", Optional: true, Most: 2048, Value: string(s.GBFS.WebRentalURI), Help: "Such as https://example.com/rent/{vehicle_id}; {vehicle_id} stands for the public id."},
+		web.Field{Name: "gbfs.rental_uri_android", Label: "Link into the Android app", Type: "text", Optional: true, Most: 2048, Value: string(s.GBFS.AndroidRentalURI)},
+		web.Field{Name: "gbfs.store_uri_android", Label: "Android app in the store", Type: "url", Optional: true, Most: 2048, Value: string(s.GBFS.AndroidStoreURI)},
+		web.Field{Name: "gbfs.discovery_uri_android", Label: "Link that the Android app handles", Type: "text", Optional: true, Most: 2048, Value: string(s.GBFS.AndroidDiscoveryURI), Help: "Such as com.example.android://. Others use it to detect the app."},
+		web.Field{Name: "gbfs.rental_uri_ios", Label: "Link into the iOS app", Type: "text", Optional: true, Most: 2048, Value: string(s.GBFS.IOSRentalURI)},
+		web.Field{Name: "gbfs.store_uri_ios", Label: "iOS app in the store", Type: "url", Optional: true, Most: 2048, Value: string(s.GBFS.IOSStoreURI)},
+		web.Field{Name: "gbfs.discovery_uri_ios", Label: "Link that the iOS app handles", Type: "text", Optional: true, Most: 2048, Value: string(s.GBFS.IOSDiscoveryURI)},
+		web.Field{Name: "mds.enabled", Label: "Agencies may read vehicles, trips and events", Type: "checkbox", Optional: true, Value: checked(s.MDS.Enabled)},
+		web.Field{Name: "mds.provider_id", Label: "Provider id", Type: "text", Optional: true, Most: 36, Value: string(s.MDS.ProviderID), Help: "Your UUID in the list of the Open Mobility Foundation."})
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
 		if !ok {
@@ -273,14 +305,17 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 		}
 		t := &formInput{Values: values}
 		text := func(name string) fleet.NullString { return fleet.NullString(t.text(name)) }
-		saved, err := p.changeSubaccount(r, fields, t, s.ID, "", func(*fleet.Subaccount) fleet.SubaccountChange {
+		saved, err := p.changeSubaccount(r, fields, t, s.ID, "", func(now *fleet.Subaccount) fleet.SubaccountChange {
 			return fleet.SubaccountChange{
+				MDS:  optional.Of(fleet.MDS{Enabled: t.on("mds.enabled"), ProviderID: text("mds.provider_id"), Agencies: now.MDS.Agencies}),
 				Name: optional.Of(t.text("name")), TimeZone: optional.Of(t.text("timezone")), Currency: optional.Of(strings.ToUpper(t.text("currency"))),
 				CountryCode: optional.Of(fleet.NullString(strings.ToUpper(t.text("country_code")))), DefaultPricingPlanID: optional.Of(text("default_pricing_plan_id")),
 				Status: optional.Of(t.text("status")), ExternalID: optional.Of(text("external_id")),
 				GBFS: optional.Of(fleet.GBFS{
 					Enabled: t.on("gbfs.enabled"), SystemID: text("gbfs.system_id"), OpeningHours: text("gbfs.opening_hours"), ContactEmail: text("gbfs.feed_contact_email"),
-					Operator: text("gbfs.operator"), LicenseID: text("gbfs.license_id"),
+					Operator: text("gbfs.operator"), LicenseID: text("gbfs.license_id"), WebRentalURI: text("gbfs.rental_uri_web"),
+					AndroidRentalURI: text("gbfs.rental_uri_android"), AndroidStoreURI: text("gbfs.store_uri_android"), AndroidDiscoveryURI: text("gbfs.discovery_uri_android"),
+					IOSRentalURI: text("gbfs.rental_uri_ios"), IOSStoreURI: text("gbfs.store_uri_ios"), IOSDiscoveryURI: text("gbfs.discovery_uri_ios"),
 				}),
 			}
 		})
@@ -292,7 +327,7 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/subaccounts", "Edit "+s.Name, nil), fields, form{
-		Groups: layout(fields, part{"", 7, false}, part{"Public feed (GBFS)", 0, false}), Label: "Save", Cancel: back,
+		Groups: layout(fields, part{"", 7, false}, part{"Public feed (GBFS)", 13, false}, part{"Data for agencies (MDS)", 0, false}), Label: "Save", Cancel: back,
 	})
 }
 

@@ -1,6 +1,11 @@
 package fleetpages_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"net/http"
 	"net/url"
 	"strings"
@@ -36,7 +41,7 @@ func TestSubaccounts(t *testing.T) {
 		t.Errorf("an agent is offered %v", got)
 	}
 	offered := links(y.admin.Page(bare), bare+"/")
-	if len(offered) != 6 {
+	if len(offered) != 7 {
 		t.Errorf("an admin is offered %v", offered)
 	}
 	for _, path := range offered {
@@ -122,6 +127,38 @@ func TestSubaccountForms(t *testing.T) {
 	form.Set("global_rules.0.vehicle_type_ids", "")
 	d, _ = y.admin.Follow(y.admin.Post(at+"/rules", form))
 	d.Want("Rides can start and end anywhere")
+
+	// Agencies.
+	agency := url.Values{"name": {"City " + hostile}, "id": {"city"}, "public_key": {"none"}}
+	y.admin.WantRefused(y.admin.Post(at+"/agencies/new", agency), http.StatusUnprocessableEntity).Want("Public key must be a public key in PEM form")
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	agency.Set("public_key", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
+	d, _ = y.admin.Follow(y.admin.Post(at+"/agencies/new", agency))
+	d.Want("City "+hostile, "city")
+	form = formOf(y.admin.Page(at + "/edit"))
+	form.Set("mds.enabled", "on")
+	y.admin.WantRefused(y.admin.Post(at+"/edit", form), http.StatusUnprocessableEntity).Want("Provider id is required")
+	form.Set("mds.provider_id", "c8051767-4b14-4794-abc1-85aad48baff1")
+	d, _ = y.admin.Follow(y.admin.Post(at+"/edit", form))
+	d.Want("https://help.example.com/mds/v2", "City "+hostile)
+	form = formOf(y.admin.Page(at + "/agencies/city"))
+	form.Set("name", "County")
+	form.Set("public_key", agency.Get("public_key")) // formOf joins lines
+	y.admin.Follow(y.admin.Post(at+"/agencies/city", form))
+	if got := l.subaccount().MDS; !got.Enabled || len(got.Agencies) != 1 || got.Agencies[0].Name != "County" {
+		t.Errorf("got %+v", got)
+	}
+	y.admin.Follow(y.admin.Post(at+"/agencies/city/delete", nil))
+	if got := l.subaccount().MDS; !got.Enabled || len(got.Agencies) != 0 {
+		t.Errorf("got %+v", got)
+	}
 
 	// Alerts.
 	y.admin.WantRefused(y.admin.Post(at+"/alerts/new", url.Values{"type": {"other"}, "summary": {""}, "starts_at": {"tomorrow"}}), http.StatusUnprocessableEntity).Want("From must be a date and a time")

@@ -208,7 +208,7 @@ type rideCard struct {
 	From, To    web.Time
 	Facts       string // "12 min, 3.2 km"
 	Price       string
-	Parts       []pair
+	Parts       []pair // explanations and amounts of its lines
 	Actions     []pair // labels and paths
 
 	ride *fleet.Ride // nil: none
@@ -338,6 +338,15 @@ func (p *pages) newRideCard(r *web.Request, tx *db.Tx, title, id string, v *flee
 		}
 		c.setRide(r, &ride, own)
 		c.ride = &ride
+		if ride.Price != nil {
+			explained, err := p.Fleet.ExplainRide(r.Context(), tx, r.OrganizationID, &ride)
+			if err != nil {
+				return nil, err
+			}
+			for _, l := range explained.Lines {
+				c.Parts = append(c.Parts, pair{l.Explanation, web.Money(l.Amount, explained.Currency)})
+			}
+		}
 		vehicleID = ride.VehicleID
 	}
 	if v == nil {
@@ -416,17 +425,6 @@ func (c *rideCard) setRide(r *web.Request, ride *fleet.Ride, own []string) {
 		return
 	}
 	c.Price = web.Money(price.TotalAmount, price.Currency) + ", " + strings.ToLower(inWords(ride.PaymentStatus))
-	for _, part := range []struct {
-		label  string
-		amount int64
-	}{
-		{"Riding", price.FareAmount}, {"Reservation", price.ReservationAmount}, {"Out-of-zone fee", price.OutOfZoneAmount},
-		{"Tax", price.TaxAmount}, {"Adjustment", price.AdjustmentAmount},
-	} {
-		if part.amount != 0 && part.amount != price.TotalAmount {
-			c.Parts = append(c.Parts, pair{part.label, web.Money(part.amount, price.Currency)})
-		}
-	}
 }
 
 // readFleet reads the customer's riders and the ride in question, and links the vehicles and

@@ -191,6 +191,13 @@ func TestRideInQuestion(t *testing.T) {
 		t.Errorf("got actions %v, want %v", got, want)
 	}
 	d.Want(v.Code, "Take out of service", "Adjust price", strings.ReplaceAll(ride.PaymentStatus, "_", " "))
+	explained, err := g.fleet.ExplainRide(t.Context(), g.db, g.Organization.ID, &ride)
+	if err != nil || len(explained.Lines) == 0 {
+		t.Fatalf("%d lines, %v", len(explained.Lines), err)
+	}
+	for _, l := range explained.Lines {
+		d.Want(l.Explanation, web.Money(l.Amount, explained.Currency))
+	}
 
 	// A stranger names the vehicle: the newest ride is another's.
 	d = page("nobody@example.com", v.Code)

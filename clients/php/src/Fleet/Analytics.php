@@ -313,4 +313,136 @@ final class Analytics
             $options,
         );
     }
+
+    /**
+     * Measure the use of vehicles.
+     *
+     * The time of vehicles by state, from their stored state changes, and with it their utilization and
+     * idle time. By periods of a time zone, and in each by subaccount and vehicle type. An export has the
+     * rows.
+     *
+     * A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is 400
+     * range_too_large.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
+     * Permission: analytics.read.
+     *
+     * @param string $from Included: a date, which begins at its first instant in the time zone, or an RFC 3339
+     *     time.
+     * @param string $to Excluded; likewise.
+     * @param Enum\FleetAnalyticsGranularity::*|null $granularity day unless said otherwise. Weeks begin on Monday.
+     *     At most 5,000 periods.
+     * @param string|null $timezone IANA; the account's unless said otherwise.
+     * @param list<Enum\AnalyticsVehiclesGroupBy::*>|null $groupBy Up to two; then there are rows only for groups
+     *     that have vehicles.
+     * @param list<string>|null $subaccountId Only records with one of these.
+     * @param list<string>|null $vehicleTypeId Only records with one of these.
+     * @return ($options is null ? Model\AnalyticsVehicles : Model\AnalyticsVehicles|null)
+     *     null if the record still has the ETag of ifNoneMatch
+     * @throws KickstandException
+     */
+    public function vehicles(
+        string $from,
+        string $to,
+        ?string $granularity = null,
+        ?string $timezone = null,
+        ?array $groupBy = null,
+        ?array $subaccountId = null,
+        ?array $vehicleTypeId = null,
+        ?RequestOptions $options = null,
+    ): ?Model\AnalyticsVehicles {
+        return $this->connection->recordIfChanged(
+            Model\AnalyticsVehicles::class,
+            'GET',
+            '/analytics/vehicles',
+            [],
+            [
+                'from' => $from,
+                'to' => $to,
+                'granularity' => $granularity,
+                'timezone' => $timezone,
+                'group_by' => $groupBy,
+                'subaccount_id' => $subaccountId,
+                'vehicle_type_id' => $vehicleTypeId,
+            ],
+            null,
+            $options,
+        );
+    }
+
+    /**
+     * Exports all records of vehicles(), from one snapshot. They arrive one by one; an export that is cut
+     * short throws.
+     *
+     * @param Enum\FleetAnalyticsGranularity::*|null $granularity
+     * @param list<Enum\AnalyticsVehiclesGroupBy::*>|null $groupBy
+     * @param list<string>|null $subaccountId
+     * @param list<string>|null $vehicleTypeId
+     * @return \Generator<int, Model\AnalyticsVehiclesRow>
+     * @throws KickstandException
+     */
+    public function exportVehicles(
+        string $from,
+        string $to,
+        ?string $granularity = null,
+        ?string $timezone = null,
+        ?array $groupBy = null,
+        ?array $subaccountId = null,
+        ?array $vehicleTypeId = null,
+        ?RequestOptions $options = null,
+    ): \Generator {
+        return $this->connection->export(
+            Model\AnalyticsVehiclesRow::class,
+            '/analytics/vehicles',
+            [],
+            [
+                'from' => $from,
+                'to' => $to,
+                'granularity' => $granularity,
+                'timezone' => $timezone,
+                'group_by' => $groupBy,
+                'subaccount_id' => $subaccountId,
+                'vehicle_type_id' => $vehicleTypeId,
+            ],
+            $options,
+        );
+    }
+
+    /**
+     * Exports all records of vehicles() as text/csv.
+     *
+     * @param Enum\FleetAnalyticsGranularity::*|null $granularity
+     * @param list<Enum\AnalyticsVehiclesGroupBy::*>|null $groupBy
+     * @param list<string>|null $subaccountId
+     * @param list<string>|null $vehicleTypeId
+     * @return \Generator<int, string> the pieces of the text
+     * @throws KickstandException
+     */
+    public function exportVehiclesCsv(
+        string $from,
+        string $to,
+        ?string $granularity = null,
+        ?string $timezone = null,
+        ?array $groupBy = null,
+        ?array $subaccountId = null,
+        ?array $vehicleTypeId = null,
+        ?RequestOptions $options = null,
+    ): \Generator {
+        return $this->connection->exportText(
+            'text/csv',
+            '/analytics/vehicles',
+            [],
+            [
+                'from' => $from,
+                'to' => $to,
+                'granularity' => $granularity,
+                'timezone' => $timezone,
+                'group_by' => $groupBy,
+                'subaccount_id' => $subaccountId,
+                'vehicle_type_id' => $vehicleTypeId,
+            ],
+            $options,
+        );
+    }
 }

@@ -240,6 +240,53 @@ final class Pricing
     }
 
     /**
+     * Compute the price of a ride.
+     *
+     * Returns the price that a ride of this length would have now, with each line explained. Nothing is
+     * stored, so the request can be repeated at will.
+     *
+     * Name a vehicle, or a vehicle type with its subaccount.
+     *
+     * A key without the permission pricing.read gets only id and object of the record.
+     *
+     * Permission: pricing.read.
+     *
+     * @param array{
+     *     distance_meters?: int,
+     *     duration_seconds: int,
+     *     out_of_zone?: bool,
+     *     paused_seconds?: int,
+     *     pricing_plan_id?: string|null,
+     *     reserved_seconds?: int|null,
+     *     subaccount_id?: string,
+     *     vehicle_id?: string|null,
+     *     vehicle_type_id?: string|null,
+     * } $body
+     *     - `distance_meters`: Defaults to 0.
+     *     - `duration_seconds`: Pauses included; at most the account's max_ride_minutes.
+     *     - `out_of_zone`: The ride ends where a zone forbids it, for the plan's fee.
+     *     - `paused_seconds`: Defaults to 0.
+     *     - `pricing_plan_id`: An active plan of the subaccount. Defaults to the plan that would apply.
+     *     - `reserved_seconds`: The reservation before the ride; null: none.
+     *     - `subaccount_id`: With vehicle_type_id; defaults to the only subaccount in the API key's scope.
+     *     - `vehicle_id`: Required, unless vehicle_type_id is given.
+     *     - `vehicle_type_id`: In place of a vehicle.
+     * @throws KickstandException
+     */
+    public function createQuote(array $body, ?RequestOptions $options = null): Model\Quote
+    {
+        return $this->connection->record(
+            Model\Quote::class,
+            'POST',
+            '/quotes',
+            [],
+            [],
+            Json::encode($body, []),
+            $options,
+        );
+    }
+
+    /**
      * Gets a record and updates it, unless it has changed meanwhile: then again with the new one, five
      * times at most.
      *

@@ -525,6 +525,35 @@ final class Rides
     }
 
     /**
+     * Explain the price of a ride.
+     *
+     * Returns each line of the price with its rule, quantity, amount and rounding. The lines add up to
+     * `total_amount` exactly, and their texts are those of the receipt in the dashboard.
+     *
+     * Of an open ride it is the price as of now, without distance and without a fee for its end; `final` is
+     * then false.
+     *
+     * Permission: rides.read.
+     *
+     * @param string $id Id of a record of the list rides.
+     * @return ($options is null ? Model\PriceExplanation : Model\PriceExplanation|null)
+     *     null if the record still has the ETag of ifNoneMatch
+     * @throws KickstandException
+     */
+    public function getPrice(string $id, ?RequestOptions $options = null): ?Model\PriceExplanation
+    {
+        return $this->connection->recordIfChanged(
+            Model\PriceExplanation::class,
+            'GET',
+            '/rides/{id}/price',
+            ['id' => $id],
+            [],
+            null,
+            $options,
+        );
+    }
+
+    /**
      * Gets a record and updates it, unless it has changed meanwhile: then again with the new one, five
      * times at most.
      *

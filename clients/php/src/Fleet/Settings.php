@@ -23,6 +23,7 @@ final class Settings
         'alerts' => ['[]' => []],
         'gbfs' => [],
         'global_rules' => ['[]' => []],
+        'mds' => ['agencies' => ['[]' => []]],
         'vehicle_types' => ['[]' => []],
     ];
 
@@ -305,11 +306,18 @@ final class Settings
      *     default_pricing_plan_id?: string|null,
      *     external_id?: string|null,
      *     gbfs?: array{
+     *         discovery_uri_android?: string|null,
+     *         discovery_uri_ios?: string|null,
      *         enabled?: bool,
      *         feed_contact_email?: string|null,
      *         license_id?: string|null,
      *         opening_hours?: string|null,
      *         operator?: string|null,
+     *         rental_uri_android?: string|null,
+     *         rental_uri_ios?: string|null,
+     *         rental_uri_web?: string|null,
+     *         store_uri_android?: string|null,
+     *         store_uri_ios?: string|null,
      *         system_id?: string|null,
      *     }|Record,
      *     global_rules?: list<array{
@@ -319,6 +327,15 @@ final class Settings
      *         ride_through_allowed: bool,
      *         vehicle_type_ids?: list<string>,
      *     }|Record>|null,
+     *     mds?: array{
+     *         agencies?: list<array{
+     *             id: string,
+     *             name: string,
+     *             public_key: string,
+     *         }|Record>,
+     *         enabled?: bool,
+     *         provider_id?: string|null,
+     *     }|Record,
      *     name?: string,
      *     status?: Enum\SubaccountStatus::*,
      *     timezone?: string,
@@ -342,6 +359,7 @@ final class Settings
      *     - `currency`: ISO 4217.
      *     - `gbfs`: Content of the public feed, if enabled.
      *     - `global_rules`: Where no zone decides.
+     *     - `mds`: Data for agencies by the Mobility Data Specification, if enabled.
      *     - `timezone`: IANA.
      * @throws KickstandException
      */

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The figures of a period, or of one group of its rides. */
+/** The figures of a period, or of one group in it. */
 final class AnalyticsRidesRow extends Record
 {
     private function __construct(

@@ -29,6 +29,8 @@ final class Subaccount extends Record
         public readonly array $globalRules,
         public readonly string $id,
         public readonly bool $livemode,
+        /** Data for agencies by the Mobility Data Specification, if enabled. */
+        public readonly SubaccountMds $mds,
         public readonly string $name,
         public readonly string $object,
         /** See {@see Enum\SubaccountStatus}. */
@@ -57,6 +59,7 @@ final class Subaccount extends Record
             globalRules: $read->list('global_rules', fn (Reader $in, string $key) => $in->record($key, Rule::class)),
             id: $read->string('id'),
             livemode: $read->bool('livemode'),
+            mds: $read->record('mds', SubaccountMds::class),
             name: $read->string('name'),
             object: $read->string('object'),
             status: $read->string('status'),

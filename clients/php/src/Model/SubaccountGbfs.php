@@ -13,6 +13,8 @@ use Kickstand\Record;
 final class SubaccountGbfs extends Record
 {
     private function __construct(
+        public readonly ?string $discoveryUriAndroid,
+        public readonly ?string $discoveryUriIos,
         public readonly bool $enabled,
         public readonly ?string $feedContactEmail,
         /** SPDX. */
@@ -20,6 +22,19 @@ final class SubaccountGbfs extends Record
         /** OSM syntax. */
         public readonly ?string $openingHours,
         public readonly ?string $operator,
+        public readonly ?string $rentalUriAndroid,
+        public readonly ?string $rentalUriIos,
+        /**
+         * A page to rent a vehicle; `{vehicle_id}` stands for its public id. The next two are links into
+         * your apps.
+         */
+        public readonly ?string $rentalUriWeb,
+        /**
+         * The app's page in the store; required with links into the app, and so is discovery_uri, by which
+         * others detect the app.
+         */
+        public readonly ?string $storeUriAndroid,
+        public readonly ?string $storeUriIos,
         public readonly ?string $systemId,
         \stdClass $source,
     ) {
@@ -30,11 +45,18 @@ final class SubaccountGbfs extends Record
     {
         $read = new Reader($json, 'subaccount gbfs');
         return new self(
+            discoveryUriAndroid: $read->stringOrNull('discovery_uri_android'),
+            discoveryUriIos: $read->stringOrNull('discovery_uri_ios'),
             enabled: $read->bool('enabled'),
             feedContactEmail: $read->stringOrNull('feed_contact_email'),
             licenseId: $read->stringOrNull('license_id'),
             openingHours: $read->stringOrNull('opening_hours'),
             operator: $read->stringOrNull('operator'),
+            rentalUriAndroid: $read->stringOrNull('rental_uri_android'),
+            rentalUriIos: $read->stringOrNull('rental_uri_ios'),
+            rentalUriWeb: $read->stringOrNull('rental_uri_web'),
+            storeUriAndroid: $read->stringOrNull('store_uri_android'),
+            storeUriIos: $read->stringOrNull('store_uri_ios'),
             systemId: $read->stringOrNull('system_id'),
             source: $json,
         );

@@ -17,6 +17,9 @@ from .types import (
     AnalyticsRevenueRow,
     AnalyticsRides,
     AnalyticsRidesRow,
+    AnalyticsVehicles,
+    AnalyticsVehiclesGroupBy,
+    AnalyticsVehiclesRow,
     FleetAnalyticsGranularity,
     FleetAnalyticsGroupBy,
     FleetApiKey,
@@ -29,12 +32,14 @@ from .types import (
     FleetRequest,
     FleetSettingsSort,
     PositionInput,
+    PriceExplanation,
     PricingPlan,
     PricingPlanFareCapInput,
     PricingPlanPerKmPricingInput,
     PricingPlanPerMinPricingInput,
     PricingPlanSort,
     PricingPlanUpdate,
+    Quote,
     Ride,
     RideCreateStatus,
     RideExpand,
@@ -53,6 +58,7 @@ from .types import (
     Subaccount,
     SubaccountAlertInput,
     SubaccountGbfsInput,
+    SubaccountMdsInput,
     SubaccountStatus,
     TelemetryReportInput,
     TelemetryResult,
@@ -628,6 +634,57 @@ class RidesResource:
                 "If-Match": if_match,
                 "Idempotency-Key": idempotency_key,
             },
+            options=options,
+        )
+
+    @overload
+    def get_price(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> PriceExplanation:
+        """Explain the price of a ride."""
+
+    @overload
+    def get_price(
+        self,
+        id: str,
+        *,
+        if_none_match: str,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> PriceExplanation | None:
+        """Explain the price of a ride. Or return None, while it has the ETag."""
+
+    def get_price(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> PriceExplanation | None:
+        """Explain the price of a ride.
+
+        Returns each line of the price with its rule, quantity, amount and rounding. The lines
+        add up to `total_amount` exactly, and their texts are those of the receipt in the
+        dashboard.
+
+        Of an open ride it is the price as of now, without distance and without a fee for its
+        end; `final` is then false.
+
+        Needs the permission rides.read.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.changed(
+            PriceExplanation,
+            f"/rides/{segment(id)}/price",
+            headers={"X-Subaccount-Id": subaccount, "If-None-Match": if_none_match},
             options=options,
         )
 
@@ -2121,6 +2178,67 @@ class PricingResource:
             options=options,
         )
 
+    def create_quote(
+        self,
+        *,
+        duration_seconds: int,
+        distance_meters: int | NotGiven = NOT_GIVEN,
+        out_of_zone: bool | NotGiven = NOT_GIVEN,
+        paused_seconds: int | NotGiven = NOT_GIVEN,
+        pricing_plan_id: str | None | NotGiven = NOT_GIVEN,
+        reserved_seconds: int | None | NotGiven = NOT_GIVEN,
+        subaccount_id: str | NotGiven = NOT_GIVEN,
+        vehicle_id: str | None | NotGiven = NOT_GIVEN,
+        vehicle_type_id: str | None | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Quote:
+        """Compute the price of a ride.
+
+        Returns the price that a ride of this length would have now, with each line explained.
+        Nothing is stored, so the request can be repeated at will.
+
+        Name a vehicle, or a vehicle type with its subaccount.
+
+        A key without the permission pricing.read gets only id and object of the record.
+
+        Needs the permission pricing.read.
+
+        Args:
+            duration_seconds: Pauses included; at most the account's max_ride_minutes.
+            distance_meters: Defaults to 0.
+            out_of_zone: The ride ends where a zone forbids it, for the plan's fee.
+            paused_seconds: Defaults to 0.
+            pricing_plan_id: An active plan of the subaccount. Defaults to the plan that would
+                apply.
+            reserved_seconds: The reservation before the ride; null: none.
+            subaccount_id: With vehicle_type_id; defaults to the only subaccount in the API
+                key's scope.
+            vehicle_id: Required, unless vehicle_type_id is given.
+            vehicle_type_id: In place of a vehicle.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Quote,
+            "POST",
+            "/quotes",
+            body={
+                "distance_meters": distance_meters,
+                "duration_seconds": duration_seconds,
+                "out_of_zone": out_of_zone,
+                "paused_seconds": paused_seconds,
+                "pricing_plan_id": pricing_plan_id,
+                "reserved_seconds": reserved_seconds,
+                "subaccount_id": subaccount_id,
+                "vehicle_id": vehicle_id,
+                "vehicle_type_id": vehicle_type_id,
+            },
+            headers={"X-Subaccount-Id": subaccount, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
     def modify(
         self,
         id: str,
@@ -2919,6 +3037,161 @@ class AnalyticsResource:
             options=options,
         )
 
+    @overload
+    def vehicles(
+        self,
+        *,
+        from_: str | date,
+        to: str | date,
+        granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
+        timezone: str | NotGiven = NOT_GIVEN,
+        group_by: AnyOf[AnalyticsVehiclesGroupBy] | NotGiven = NOT_GIVEN,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        vehicle_type_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> AnalyticsVehicles:
+        """Measure the use of vehicles."""
+
+    @overload
+    def vehicles(
+        self,
+        *,
+        from_: str | date,
+        to: str | date,
+        if_none_match: str,
+        granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
+        timezone: str | NotGiven = NOT_GIVEN,
+        group_by: AnyOf[AnalyticsVehiclesGroupBy] | NotGiven = NOT_GIVEN,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        vehicle_type_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> AnalyticsVehicles | None:
+        """Measure the use of vehicles. Or return None, while it has the ETag."""
+
+    def vehicles(
+        self,
+        *,
+        from_: str | date,
+        to: str | date,
+        granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
+        timezone: str | NotGiven = NOT_GIVEN,
+        group_by: AnyOf[AnalyticsVehiclesGroupBy] | NotGiven = NOT_GIVEN,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        vehicle_type_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> AnalyticsVehicles | None:
+        """Measure the use of vehicles.
+
+        The time of vehicles by state, from their stored state changes, and with it their
+        utilization and idle time. By periods of a time zone, and in each by subaccount and
+        vehicle type. An export has the rows.
+
+        A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is
+        400 range_too_large.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
+        Needs the permission analytics.read.
+
+        Args:
+            from_: Included: a date, which begins at its first instant in the time zone, or an
+                RFC 3339 time.
+            to: Excluded; likewise.
+            granularity: day unless said otherwise. Weeks begin on Monday. At most 5,000
+                periods.
+            timezone: IANA; the account's unless said otherwise.
+            group_by: Up to two; then there are rows only for groups that have vehicles.
+            subaccount_id: Only records with one of these.
+            vehicle_type_id: Only records with one of these.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.changed(
+            AnalyticsVehicles,
+            "/analytics/vehicles",
+            query={
+                "from": from_,
+                "to": to,
+                "granularity": granularity,
+                "timezone": timezone,
+                "group_by": any_of(group_by),
+                "subaccount_id": any_of(subaccount_id),
+                "vehicle_type_id": any_of(vehicle_type_id),
+            },
+            headers={"X-Subaccount-Id": subaccount, "If-None-Match": if_none_match},
+            options=options,
+        )
+
+    def export_vehicles(
+        self,
+        *,
+        from_: str | date,
+        to: str | date,
+        granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
+        timezone: str | NotGiven = NOT_GIVEN,
+        group_by: AnyOf[AnalyticsVehiclesGroupBy] | NotGiven = NOT_GIVEN,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        vehicle_type_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Export[AnalyticsVehiclesRow]:
+        """Export the records of vehicles() one by one, from one consistent snapshot.
+
+        It has the arguments of vehicles(), without cursor and limit.
+        """
+        return self._core.export(
+            AnalyticsVehiclesRow,
+            "/analytics/vehicles",
+            query={
+                "from": from_,
+                "to": to,
+                "granularity": granularity,
+                "timezone": timezone,
+                "group_by": any_of(group_by),
+                "subaccount_id": any_of(subaccount_id),
+                "vehicle_type_id": any_of(vehicle_type_id),
+            },
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def export_vehicles_csv(
+        self,
+        *,
+        from_: str | date,
+        to: str | date,
+        granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
+        timezone: str | NotGiven = NOT_GIVEN,
+        group_by: AnyOf[AnalyticsVehiclesGroupBy] | NotGiven = NOT_GIVEN,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        vehicle_type_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Export the records of vehicles() as CSV with a header row.
+
+        It has the arguments of vehicles(), without cursor and limit.
+        """
+        return self._core.export_csv(
+            "/analytics/vehicles",
+            query={
+                "from": from_,
+                "to": to,
+                "granularity": granularity,
+                "timezone": timezone,
+                "group_by": any_of(group_by),
+                "subaccount_id": any_of(subaccount_id),
+                "vehicle_type_id": any_of(vehicle_type_id),
+            },
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
 
 class SettingsResource:
     """Settings of the account and its subaccounts, and the audit log."""
@@ -3249,6 +3522,7 @@ class SettingsResource:
         external_id: str | None | NotGiven = NOT_GIVEN,
         gbfs: SubaccountGbfsInput | NotGiven = NOT_GIVEN,
         global_rules: Sequence[RuleInput] | None | NotGiven = NOT_GIVEN,
+        mds: SubaccountMdsInput | NotGiven = NOT_GIVEN,
         name: str | NotGiven = NOT_GIVEN,
         status: SubaccountStatus | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
@@ -3274,6 +3548,7 @@ class SettingsResource:
             currency: ISO 4217.
             gbfs: Content of the public feed, if enabled.
             global_rules: Where no zone decides.
+            mds: Data for agencies by the Mobility Data Specification, if enabled.
             timezone: IANA.
             subaccount: Narrows the request to one of the subaccounts that the key reaches.
             if_match: The ETag that the record must still have.
@@ -3291,6 +3566,7 @@ class SettingsResource:
                 "external_id": external_id,
                 "gbfs": gbfs,
                 "global_rules": global_rules,
+                "mds": mds,
                 "name": name,
                 "status": status,
                 "timezone": timezone,

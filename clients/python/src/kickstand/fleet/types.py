@@ -23,6 +23,11 @@ __all__ = [
     "AnalyticsRidesRow",
     "AnalyticsRidesRowGroup",
     "AnalyticsRidesTotals",
+    "AnalyticsVehicles",
+    "AnalyticsVehiclesGroupBy",
+    "AnalyticsVehiclesRow",
+    "AnalyticsVehiclesRowGroup",
+    "AnalyticsVehiclesTotals",
     "FleetAnalyticsGranularity",
     "FleetAnalyticsGroupBy",
     "FleetApiKey",
@@ -48,6 +53,10 @@ __all__ = [
     "FleetSettingsSort",
     "Position",
     "PositionInput",
+    "PriceExplanation",
+    "PriceLine",
+    "PriceLineCode",
+    "PriceLineUnit",
     "PricingPlan",
     "PricingPlanFareCap",
     "PricingPlanFareCapInput",
@@ -57,6 +66,8 @@ __all__ = [
     "PricingPlanPerMinPricingInput",
     "PricingPlanSort",
     "PricingPlanUpdate",
+    "Quote",
+    "QuoteRequest",
     "Ride",
     "RideCancelReason",
     "RideCreate",
@@ -86,6 +97,10 @@ __all__ = [
     "SubaccountAlertType",
     "SubaccountGbfs",
     "SubaccountGbfsInput",
+    "SubaccountMds",
+    "SubaccountMdsAgency",
+    "SubaccountMdsAgencyInput",
+    "SubaccountMdsInput",
     "SubaccountStatus",
     "SubaccountUpdate",
     "Telemetry",
@@ -126,6 +141,7 @@ __all__ = [
 ]
 
 AnalyticsDateBasis = Literal["started_at", "ended_at"]
+AnalyticsVehiclesGroupBy = Literal["subaccount_id", "vehicle_type_id"]
 FleetAnalyticsGranularity = Literal["hour", "day", "week", "month", "total"]
 FleetAnalyticsGroupBy = Literal[
     "subaccount_id",
@@ -161,6 +177,19 @@ FleetRequestRefusedByRule = Literal[
     "expired",
 ]
 FleetSettingsSort = Literal["created_at", "-created_at"]
+PriceLineCode = Literal[
+    "unlock",
+    "time",
+    "pause",
+    "distance",
+    "cap",
+    "floor",
+    "reservation",
+    "out_of_zone",
+    "tax",
+    "adjustment",
+]
+PriceLineUnit = Literal["once", "minute", "kilometer", "interval", "window", "basis_point"]
 PricingPlanSort = Literal["created_at", "-created_at", "name", "-name"]
 RideCancelReason = Literal["rider", "operator", "reservation_expired"]
 RideCreateStatus = Literal["active", "reserved"]
@@ -323,7 +352,7 @@ class AnalyticsRevenue(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyticsRevenueRow(Record):
-    """The figures of a period, or of one group of its rides."""
+    """The figures of a period, or of one group in it."""
 
     adjustment_amount: int
     currency: str
@@ -407,7 +436,7 @@ class AnalyticsRides(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyticsRidesRow(Record):
-    """The figures of a period, or of one group of its rides."""
+    """The figures of a period, or of one group in it."""
 
     average_distance_meters: int | None
     average_duration_seconds: int | None
@@ -456,6 +485,81 @@ class AnalyticsRidesTotals(Record):
     """Of every status but reserved."""
     unique_customers: int
     unique_vehicles: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyticsVehicles(Record):
+    """The analytics vehicles."""
+
+    data: list[AnalyticsVehiclesRow]
+    """In the order of periods, then of groups. Without group_by a period without vehicles is
+    there too.
+    """
+    from_: datetime = member("from")
+    generated_at: datetime
+    """By the sandbox's clock, there. Later time does not count."""
+    granularity: FleetAnalyticsGranularity
+    group_by: list[AnalyticsVehiclesGroupBy]
+    object: Literal["analytics.vehicles"]
+    timezone: str
+    to: datetime
+    totals: AnalyticsVehiclesTotals
+    """Of the whole range: a vehicle of several periods counts once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyticsVehiclesRow(Record):
+    """The figures of a period, or of one group in it."""
+
+    deployed_seconds: int
+    """The time of all vehicles; the sum of the next four."""
+    group: AnalyticsVehiclesRowGroup
+    """The values of the group_by fields."""
+    idle_seconds: int
+    """Available."""
+    idle_seconds_per_vehicle_day: int | None
+    """Idle time per 24 hours deployed."""
+    on_trip_seconds: int
+    """Pauses included."""
+    period_end: datetime
+    period_start: datetime
+    """In the time zone of the request."""
+    reserved_seconds: int
+    unavailable_seconds: int
+    """Out of service or out of contact, also during a ride."""
+    utilization_basis_points: int | None
+    """Time on trips, in hundredths of a percent of the deployed time; null without any."""
+    vehicle_count: int
+    """Vehicles that were deployed at any time: neither removed nor missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyticsVehiclesRowGroup(Record):
+    """The analytics vehicles row group."""
+
+    subaccount_id: str | None
+    vehicle_type_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyticsVehiclesTotals(Record):
+    """The analytics vehicles totals."""
+
+    deployed_seconds: int
+    """The time of all vehicles; the sum of the next four."""
+    idle_seconds: int
+    """Available."""
+    idle_seconds_per_vehicle_day: int | None
+    """Idle time per 24 hours deployed."""
+    on_trip_seconds: int
+    """Pauses included."""
+    reserved_seconds: int
+    unavailable_seconds: int
+    """Out of service or out of contact, also during a ride."""
+    utilization_basis_points: int | None
+    """Time on trips, in hundredths of a percent of the deployed time; null without any."""
+    vehicle_count: int
+    """Vehicles that were deployed at any time: neither removed nor missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -687,6 +791,60 @@ class PositionInput(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PriceExplanation(Record):
+    """The explained price of a ride. Amounts are in the currency's minor unit."""
+
+    adjustment_amount: int
+    billed_kilometers: int
+    billed_minutes: int
+    billed_paused_minutes: int
+    billed_reservation_minutes: int
+    currency: str
+    distance_amount: int
+    fare_amount: int
+    """After cap and floor."""
+    final: bool
+    """false for an open ride: the price as of now."""
+    lines: list[PriceLine]
+    """They add up to total_amount exactly. Lines of amount 0 are omitted."""
+    object: Literal["price_explanation"]
+    out_of_zone_amount: int
+    pause_amount: int
+    pricing_plan_id: str | None
+    pricing_plan_version: int | None
+    reservation_amount: int
+    ride_id: str
+    subaccount_id: str
+    subtotal_amount: int
+    tax_amount: int
+    time_amount: int
+    total_amount: int
+    unlock_amount: int
+    """This and the next three are as charged, before cap and floor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceLine(Record):
+    """A line of an explained price."""
+
+    amount: int
+    """In the currency's minor unit; negative for a reduction."""
+    code: PriceLineCode
+    """cap is the reduction by the fare cap, floor the increase of an amount below 0."""
+    explanation: str
+    """The rule, in English, as receipts show it."""
+    quantity: int
+    rounding: str | None
+    """How the quantity or the amount was rounded; null if it was not."""
+    unit: PriceLineUnit
+    """The unit of quantity. once is a flat amount, interval a started interval of a segment,
+    window a window of the fare cap.
+    """
+    unit_amount: int | None
+    """amount divided by quantity; null if the line has no price per unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PricingPlan(Record):
     """The prices of rides (GBFS system_pricing_plans). Plans are created and retired in the
     dashboard. Amounts are in the currency's minor unit.
@@ -832,6 +990,62 @@ class PricingPlanUpdate(TypedDict, total=False):
     unlock_amount: int
     url: str | None
     vehicle_type_ids: Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote(Record):
+    """The explained price of a ride that was not ridden. Amounts are in the currency's minor
+    unit.
+    """
+
+    adjustment_amount: int
+    billed_kilometers: int
+    billed_minutes: int
+    billed_paused_minutes: int
+    billed_reservation_minutes: int
+    currency: str
+    distance_amount: int
+    fare_amount: int
+    """After cap and floor."""
+    lines: list[PriceLine]
+    """They add up to total_amount exactly. Lines of amount 0 are omitted."""
+    object: Literal["quote"]
+    out_of_zone_amount: int
+    pause_amount: int
+    pricing_plan_id: str
+    pricing_plan_version: int
+    reservation_amount: int
+    subaccount_id: str
+    subtotal_amount: int
+    tax_amount: int
+    time_amount: int
+    total_amount: int
+    unlock_amount: int
+    """This and the next three are as charged, before cap and floor."""
+    vehicle_type_id: str
+
+
+class QuoteRequest(TypedDict, total=False):
+    """A ride whose price is asked for."""
+
+    distance_meters: int
+    """Defaults to 0."""
+    duration_seconds: Required[int]
+    """Pauses included; at most the account's max_ride_minutes."""
+    out_of_zone: bool
+    """The ride ends where a zone forbids it, for the plan's fee."""
+    paused_seconds: int
+    """Defaults to 0."""
+    pricing_plan_id: str | None
+    """An active plan of the subaccount. Defaults to the plan that would apply."""
+    reserved_seconds: int | None
+    """The reservation before the ride; null: none."""
+    subaccount_id: str
+    """With vehicle_type_id; defaults to the only subaccount in the API key's scope."""
+    vehicle_id: str | None
+    """Required, unless vehicle_type_id is given."""
+    vehicle_type_id: str | None
+    """In place of a vehicle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1196,6 +1410,8 @@ class Subaccount(Record):
     """Where no zone decides."""
     id: str
     livemode: bool
+    mds: SubaccountMds
+    """Data for agencies by the Mobility Data Specification, if enabled."""
     name: str
     object: Literal["subaccount"]
     status: SubaccountStatus
@@ -1236,6 +1452,8 @@ class SubaccountAlertInput(TypedDict, total=False):
 class SubaccountGbfs(Record):
     """The subaccount gbfs."""
 
+    discovery_uri_android: str | None
+    discovery_uri_ios: str | None
     enabled: bool
     feed_contact_email: str | None
     license_id: str | None
@@ -1243,12 +1461,25 @@ class SubaccountGbfs(Record):
     opening_hours: str | None
     """OSM syntax."""
     operator: str | None
+    rental_uri_android: str | None
+    rental_uri_ios: str | None
+    rental_uri_web: str | None
+    """A page to rent a vehicle; `{vehicle_id}` stands for its public id. The next two are links
+    into your apps.
+    """
+    store_uri_android: str | None
+    """The app's page in the store; required with links into the app, and so is discovery_uri, by
+    which others detect the app.
+    """
+    store_uri_ios: str | None
     system_id: str | None
 
 
 class SubaccountGbfsInput(TypedDict, total=False):
     """The members of a subaccount gbfs input."""
 
+    discovery_uri_android: str | None
+    discovery_uri_ios: str | None
     enabled: bool
     feed_contact_email: str | None
     license_id: str | None
@@ -1256,7 +1487,60 @@ class SubaccountGbfsInput(TypedDict, total=False):
     opening_hours: str | None
     """OSM syntax."""
     operator: str | None
+    rental_uri_android: str | None
+    rental_uri_ios: str | None
+    rental_uri_web: str | None
+    """A page to rent a vehicle; `{vehicle_id}` stands for its public id. The next two are links
+    into your apps.
+    """
+    store_uri_android: str | None
+    """The app's page in the store; required with links into the app, and so is discovery_uri, by
+    which others detect the app.
+    """
+    store_uri_ios: str | None
     system_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubaccountMds(Record):
+    """The subaccount mds."""
+
+    agencies: list[SubaccountMdsAgency]
+    """Those who may read the data."""
+    enabled: bool
+    provider_id: str | None
+    """The operator's UUID in the list of the Open Mobility Foundation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubaccountMdsAgency(Record):
+    """The subaccount mds agency."""
+
+    id: str
+    """The issuer of its tokens."""
+    name: str
+    public_key: str
+    """PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens."""
+
+
+class SubaccountMdsAgencyInput(TypedDict, total=False):
+    """The members of a subaccount mds agency input."""
+
+    id: Required[str]
+    """The issuer of its tokens."""
+    name: Required[str]
+    public_key: Required[str]
+    """PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens."""
+
+
+class SubaccountMdsInput(TypedDict, total=False):
+    """The members of a subaccount mds input."""
+
+    agencies: Sequence[SubaccountMdsAgencyInput]
+    """Those who may read the data."""
+    enabled: bool
+    provider_id: str | None
+    """The operator's UUID in the list of the Open Mobility Foundation."""
 
 
 class SubaccountUpdate(TypedDict, total=False):
@@ -1274,6 +1558,8 @@ class SubaccountUpdate(TypedDict, total=False):
     """Content of the public feed, if enabled."""
     global_rules: Sequence[RuleInput] | None
     """Where no zone decides."""
+    mds: SubaccountMdsInput
+    """Data for agencies by the Mobility Data Specification, if enabled."""
     name: str
     status: SubaccountStatus
     timezone: str

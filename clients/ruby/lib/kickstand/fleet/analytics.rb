@@ -98,6 +98,53 @@ module Kickstand
         download("/analytics/rides", "text/csv", query: rides_filters(**filters), options: request_options)
       end
 
+      # Measure the use of vehicles.
+      #
+      # The time of vehicles by state, from their stored state changes, and with it their utilization and idle time. By
+      # periods of a time zone, and in each by subaccount and vehicle type. An export has the rows. A deleted vehicle
+      # has no vehicle type. A range of more than 1,000,000 state changes is 400 range_too_large. With Accept:
+      # application/x-ndjson or text/csv the answer is the whole list, as a stream.
+      #
+      # Permission: analytics.read.
+      #
+      # @param request_options [RequestOptions, Hash]
+      # @option filters [String] :from Included: a date, which begins at its first instant in the time zone, or an RFC
+      #   3339 time.
+      # @option filters [String] :to Excluded; likewise.
+      # @option filters [String] :granularity day unless said otherwise. Weeks begin on Monday. At most 5,000 periods.
+      #   One of {FleetAnalyticsGranularity}.
+      # @option filters [String] :timezone IANA; the account's unless said otherwise.
+      # @option filters [Array<String>] :group_by Up to two; then there are rows only for groups that have vehicles.
+      #   Each one of {AnalyticsVehiclesGroupBy}.
+      # @option filters [Array<String>] :subaccount_id Only records with one of these.
+      # @option filters [Array<String>] :vehicle_type_id Only records with one of these.
+      # @return [AnalyticsVehicles, nil] nil while the record has the ETag if_none_match
+      def vehicles(request_options: {}, **filters)
+        call(
+          "GET", "/analytics/vehicles", AnalyticsVehicles, query: vehicles_filters(**filters), options: request_options
+        )
+      end
+
+      # Exports everything that {#vehicles} has as records, from one consistent snapshot.
+      #
+      # @param request_options [RequestOptions, Hash]
+      # @param filters [Hash] those of {#vehicles}
+      # @return [Export<AnalyticsVehiclesRow>]
+      def export_vehicles(request_options: {}, **filters)
+        export_records(
+          "/analytics/vehicles", AnalyticsVehiclesRow, query: vehicles_filters(**filters), options: request_options
+        )
+      end
+
+      # Exports everything that {#vehicles} has as CSV, from one consistent snapshot.
+      #
+      # @param request_options [RequestOptions, Hash]
+      # @param filters [Hash] those of {#vehicles}
+      # @return [Download]
+      def export_vehicles_csv(request_options: {}, **filters)
+        download("/analytics/vehicles", "text/csv", query: vehicles_filters(**filters), options: request_options)
+      end
+
       private
 
       def revenue_filters(
@@ -119,6 +166,15 @@ module Kickstand
           "from" => from, "to" => to, "granularity" => granularity, "timezone" => timezone, "group_by" => group_by,
           "date_basis" => date_basis, "subaccount_id" => subaccount_id, "vehicle_type_id" => vehicle_type_id,
           "trip_type" => trip_type
+        }
+      end
+
+      def vehicles_filters(
+        from:, to:, granularity: nil, timezone: nil, group_by: nil, subaccount_id: nil, vehicle_type_id: nil
+      )
+        {
+          "from" => from, "to" => to, "granularity" => granularity, "timezone" => timezone, "group_by" => group_by,
+          "subaccount_id" => subaccount_id, "vehicle_type_id" => vehicle_type_id
         }
       end
     end

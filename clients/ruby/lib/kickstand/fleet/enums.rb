@@ -11,6 +11,14 @@ module Kickstand
   end
 
   # The values that this version knows; a newer server may have others.
+  module AnalyticsVehiclesGroupBy
+    SUBACCOUNT_ID = "subaccount_id"
+    VEHICLE_TYPE_ID = "vehicle_type_id"
+
+    VALUES = [SUBACCOUNT_ID, VEHICLE_TYPE_ID].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
   module FleetAnalyticsGranularity
     HOUR = "hour"
     DAY = "day"
@@ -129,6 +137,34 @@ module Kickstand
     CREATED_AT_DESCENDING = "-created_at"
 
     VALUES = [CREATED_AT, CREATED_AT_DESCENDING].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module PriceLineCode
+    UNLOCK = "unlock"
+    TIME = "time"
+    PAUSE = "pause"
+    DISTANCE = "distance"
+    CAP = "cap"
+    FLOOR = "floor"
+    RESERVATION = "reservation"
+    OUT_OF_ZONE = "out_of_zone"
+    TAX = "tax"
+    ADJUSTMENT = "adjustment"
+
+    VALUES = [UNLOCK, TIME, PAUSE, DISTANCE, CAP, FLOOR, RESERVATION, OUT_OF_ZONE, TAX, ADJUSTMENT].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module PriceLineUnit
+    ONCE = "once"
+    MINUTE = "minute"
+    KILOMETER = "kilometer"
+    INTERVAL = "interval"
+    WINDOW = "window"
+    BASIS_POINT = "basis_point"
+
+    VALUES = [ONCE, MINUTE, KILOMETER, INTERVAL, WINDOW, BASIS_POINT].freeze
   end
 
   # The values that this version knows; a newer server may have others.

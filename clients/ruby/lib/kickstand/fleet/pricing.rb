@@ -104,6 +104,36 @@ module Kickstand
         call("PUT", "/pricing/#{segment(id)}", PricingPlan, body:, options: request_options)
       end
 
+      # Compute the price of a ride.
+      #
+      # Returns the price that a ride of this length would have now, with each line explained. Nothing is stored, so the
+      # request can be repeated at will. Name a vehicle, or a vehicle type with its subaccount. A key without the
+      # permission pricing.read gets only id and object of the record.
+      #
+      # Permission: pricing.read.
+      #
+      # @param duration_seconds [Integer] Pauses included; at most the account's max_ride_minutes.
+      # @param distance_meters [Integer] Defaults to 0.
+      # @param out_of_zone [Boolean] The ride ends where a zone forbids it, for the plan's fee.
+      # @param paused_seconds [Integer] Defaults to 0.
+      # @param pricing_plan_id [String, nil] An active plan of the subaccount. Defaults to the plan that would apply.
+      # @param reserved_seconds [Integer, nil] The reservation before the ride; null: none.
+      # @param subaccount_id [String] With vehicle_type_id; defaults to the only subaccount in the API key's scope.
+      # @param vehicle_id [String, nil] Required, unless vehicle_type_id is given.
+      # @param vehicle_type_id [String, nil] In place of a vehicle.
+      # @param request_options [RequestOptions, Hash]
+      # @return [Quote]
+      def create_quote(
+        duration_seconds:, distance_meters: OMIT, out_of_zone: OMIT, paused_seconds: OMIT, pricing_plan_id: OMIT,
+        reserved_seconds: OMIT, subaccount_id: OMIT, vehicle_id: OMIT, vehicle_type_id: OMIT, request_options: {}
+      )
+        body = {
+          duration_seconds:, distance_meters:, out_of_zone:, paused_seconds:, pricing_plan_id:, reserved_seconds:,
+          subaccount_id:, vehicle_id:, vehicle_type_id:
+        }
+        call("POST", "/quotes", Quote, body:, options: request_options)
+      end
+
       private
 
       def list_filters(active: nil, currency: nil, vehicle_type_id: nil, subaccount_id: nil, sort: nil)

@@ -186,6 +186,21 @@ module Kickstand
         call("PUT", "/rides/#{segment(id)}", Ride, body:, options: request_options)
       end
 
+      # Explain the price of a ride.
+      #
+      # Returns each line of the price with its rule, quantity, amount and rounding. The lines add up to `total_amount`
+      # exactly, and their texts are those of the receipt in the dashboard. Of an open ride it is the price as of now,
+      # without distance and without a fee for its end; `final` is then false.
+      #
+      # Permission: rides.read.
+      #
+      # @param id [String] Id of a record of the list rides.
+      # @param request_options [RequestOptions, Hash]
+      # @return [PriceExplanation, nil] nil while the record has the ETag if_none_match
+      def get_price(id, request_options: {})
+        call("GET", "/rides/#{segment(id)}/price", PriceExplanation, options: request_options)
+      end
+
       private
 
       def list_filters(

@@ -166,13 +166,26 @@ module Kickstand
       # @param default_pricing_plan_id [String, nil]
       # @param external_id [String, nil]
       # @param gbfs [Hash, Record] Content of the public feed, if enabled.
+      # @option gbfs [String, nil] :discovery_uri_android
+      # @option gbfs [String, nil] :discovery_uri_ios
       # @option gbfs [Boolean] :enabled
       # @option gbfs [String, nil] :feed_contact_email
       # @option gbfs [String, nil] :license_id SPDX.
       # @option gbfs [String, nil] :opening_hours OSM syntax.
       # @option gbfs [String, nil] :operator
+      # @option gbfs [String, nil] :rental_uri_android
+      # @option gbfs [String, nil] :rental_uri_ios
+      # @option gbfs [String, nil] :rental_uri_web A page to rent a vehicle; `\{vehicle_id}` stands for its public id.
+      #   The next two are links into your apps.
+      # @option gbfs [String, nil] :store_uri_android The app's page in the store; required with links into the app, and
+      #   so is discovery_uri, by which others detect the app.
+      # @option gbfs [String, nil] :store_uri_ios
       # @option gbfs [String, nil] :system_id
       # @param global_rules [Array<Hash, Record>, nil] Where no zone decides.
+      # @param mds [Hash, Record] Data for agencies by the Mobility Data Specification, if enabled.
+      # @option mds [Array<Hash, Record>] :agencies Those who may read the data.
+      # @option mds [Boolean] :enabled
+      # @option mds [String, nil] :provider_id The operator's UUID in the list of the Open Mobility Foundation.
       # @param name [String]
       # @param status [String] One of {SubaccountStatus}.
       # @param timezone [String] IANA.
@@ -181,11 +194,11 @@ module Kickstand
       # @return [Subaccount]
       def update_subaccount(
         id, alerts: OMIT, country_code: OMIT, currency: OMIT, default_pricing_plan_id: OMIT, external_id: OMIT,
-        gbfs: OMIT, global_rules: OMIT, name: OMIT, status: OMIT, timezone: OMIT, vehicle_types: OMIT,
+        gbfs: OMIT, global_rules: OMIT, mds: OMIT, name: OMIT, status: OMIT, timezone: OMIT, vehicle_types: OMIT,
         request_options: {}
       )
         body = {
-          alerts:, country_code:, currency:, default_pricing_plan_id:, external_id:, gbfs:, global_rules:, name:,
+          alerts:, country_code:, currency:, default_pricing_plan_id:, external_id:, gbfs:, global_rules:, mds:, name:,
           status:, timezone:, vehicle_types:
         }
         call("PUT", "/settings/subaccounts/#{segment(id)}", Subaccount, body:, options: request_options)

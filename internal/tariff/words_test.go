@@ -1,4 +1,4 @@
-package fleetpages
+package tariff_test
 
 import (
 	"strings"
@@ -37,7 +37,7 @@ func TestPriced(t *testing.T) {
 		"€0.25 a minute, at most €9.00 in each 90 minutes":                                      with(minutes(always), func(t *tariff.Tariff) { t.FareCap = &tariff.FareCap{DurationMinutes: 90, Amount: 900} }),
 		"€0.25 a minute, at most €9.00 in each 7 days":                                          with(minutes(always), func(t *tariff.Tariff) { t.FareCap = &tariff.FareCap{DurationMinutes: 7 * 1440, Amount: 900} }),
 	} {
-		if got := priced(&terms); got != want {
+		if got := terms.Summary(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -55,32 +55,8 @@ func TestTerms(t *testing.T) {
 			"Free. Pauses cost €0.10 a minute. A reservation costs €0.15 a minute after the first 5 minutes. The out-of-zone fee is €15.00. 7.7% tax is added."},
 		{tariff.Tariff{Currency: "EUR", ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 1}, "Free. Pauses cost the same as riding. A reservation costs €0.15 a minute after the first 1 minute. Rides can't end out of zone."},
 	} {
-		if got := strings.Join(terms(&tt.tariff), " "); got != tt.want {
+		if got := strings.Join(tt.tariff.Terms(), " "); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
-		}
-	}
-}
-
-func TestAmounts(t *testing.T) {
-	for _, tt := range []struct {
-		text, currency string
-		want           int64
-		ok             bool
-	}{
-		{"1", "EUR", 100, true}, {"1.5", "EUR", 150, true}, {"1,50", "EUR", 150, true}, {" -0.05 ", "EUR", -5, true}, {"−2", "EUR", -200, true}, {"+3.10", "EUR", 310, true},
-		{"250", "JPY", 250, true}, {"2.5", "JPY", 0, false}, {"0.530", "KWD", 530, true}, {"1.234", "EUR", 0, false}, {"", "EUR", 0, false}, {".5", "EUR", 0, false}, {"5.", "EUR", 0, false},
-		{"1.2.3", "EUR", 0, false}, {"--1", "EUR", 0, false}, {"1e3", "EUR", 0, false}, {"9999999999999999999", "EUR", 0, false}, {"1", "XXX", 0, false}, {"٣", "EUR", 0, false},
-	} {
-		got, ok := parseAmount(tt.text, tt.currency)
-		if ok != tt.ok || ok && got != tt.want {
-			t.Errorf("%q in %s: got %d, %t", tt.text, tt.currency, got, ok)
-		}
-	}
-	for _, amount := range []int64{0, 5, -5, 100, -12345, 1 << 52} {
-		for _, currency := range []string{"EUR", "JPY", "KWD"} {
-			if got, ok := parseAmount(plain(amount, currency), currency); !ok || got != amount {
-				t.Errorf("%d %s came back as %d", amount, currency, got)
-			}
 		}
 	}
 }

@@ -1,0 +1,219 @@
+package fleet
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// MDS configures the data of a subaccount for agencies, by the Mobility Data
+// Specification.
+type MDS struct {
+	Enabled    bool        `json:"enabled"`
+	ProviderID NullString  `json:"provider_id"` // UUID of the operator in the list of the Open Mobility Foundation
+	Agencies   MDSAgencies `json:"agencies"`
+}
+
+// MDSAgency is a public authority that may read the data of a subaccount.
+type MDSAgency struct {
+	ID        string `json:"id"` // the issuer of its tokens; unique in the subaccount
+	Name      string `json:"name"`
+	PublicKey string `json:"public_key"` // PEM, RSA or ECDSA P-256; verifies its tokens
+}
+
+// MDSAgencies is a list of agencies; nil is encoded as an empty one.
+type MDSAgencies []MDSAgency
+
+// MarshalJSON implements [json.Marshaler].
+func (l MDSAgencies) MarshalJSON() ([]byte, error) {
+	if l == nil {
+		return []byte("[]"), nil
+	}
+	return json.Marshal([]MDSAgency(l))
+}
+
+const (
+	maxAgencies     = 20
+	maxPublicKey    = 10_000 // characters
+	minModulusBits  = 2048
+	idMDSAgency     = "_.-" // punctuation of ids of agencies
+	maxMDSAgencyID  = 64
+	pathMDSAgencies = "mds.agencies."
+)
+
+// Key returns the parsed public key.
+func (a *MDSAgency) Key() (crypto.PublicKey, error) {
+	block, _ := pem.Decode([]byte(a.PublicKey))
+	if block == nil {
+		return nil, errors.New("must be a public key in PEM form")
+	}
+	if block.Type != "PUBLIC KEY" {
+		return nil, errors.New("must be a public key in PEM form, which begins with BEGIN PUBLIC KEY")
+	}
+	key, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return nil, errors.New("is not a valid public key")
+	}
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		if k.N.BitLen() >= minModulusBits {
+			return k, nil
+		}
+	case *ecdsa.PublicKey:
+		if k.Curve == elliptic.P256() {
+			return k, nil
+		}
+	}
+	return nil, fmt.Errorf("must be an RSA key of at least %d bits or an ECDSA key of the curve P-256", minModulusBits)
+}
+
+func (m *MDS) check(v *problem.Validation) {
+	if m.Enabled && m.ProviderID == "" {
+		v.AddCode("required", "mds.provider_id", "is required for the data of agencies")
+	}
+	if id, err := uuid.Parse(string(m.ProviderID)); m.ProviderID != "" && (err != nil || id.String() != string(m.ProviderID)) {
+		v.AddCode("invalid_format", "mds.provider_id", "must be a UUID in lower case")
+	}
+	if len(m.Agencies) > maxAgencies {
+		v.AddCode("too_long", "mds.agencies", "must have at most %d values", maxAgencies)
+		return
+	}
+	seen := make(map[string]bool)
+	for i := range m.Agencies {
+		a, path := &m.Agencies[i], pathMDSAgencies+strconv.Itoa(i)
+		if !isName(a.ID, idMDSAgency, maxMDSAgencyID) {
+			v.AddCode("invalid_format", path+".id", "must be 1 to %d of A-Z, a-z, 0-9, dot, underscore and hyphen, a letter or digit first", maxMDSAgencyID)
+		} else if seen[a.ID] {
+			v.AddCode("conflict", path+".id", "is repeated")
+		}
+		seen[a.ID] = true
+		checkLine(v, path+".name", a.Name, maxName)
+		if len(a.PublicKey) > maxPublicKey {
+			v.AddCode("too_long", path+".public_key", "must have at most %d characters", maxPublicKey)
+		} else if _, err := a.Key(); err != nil {
+			v.AddCode("invalid_format", path+".public_key", "%s", err)
+		}
+	}
+}
+
+// MDSArea is a subaccount whose data agencies may read.
+type MDSArea struct {
+	OrganizationID string
+	Subaccount     Subaccount
+	Now            time.Time // by the organization's clock, at the read
+}
+
+// MDSArea returns an area with data for agencies. Error: NotFound.
+func (s *Service) MDSArea(ctx context.Context, subaccountID string) (MDSArea, error) {
+	got, err := db.One(ctx, s.db, func(row db.Row) (a MDSArea, err error) {
+		var offset int64
+		err = row.Scan(&a.OrganizationID, db.IntoJSON(&a.Subaccount), &offset)
+		a.Now = s.db.Now().Add(time.Duration(offset) * time.Microsecond)
+		return a, err
+	}, `SELECT u.organization_id, u.doc, s.clock_offset FROM subaccounts u
+		JOIN settings s ON s.organization_id = u.organization_id WHERE u.id = $1 ORDER BY u.organization_id LIMIT 1`, subaccountID)
+	if err == nil && !got.Subaccount.MDS.Enabled {
+		err = db.ErrNoRows
+	}
+	return got, wrapReadError(err, "area")
+}
+
+// MDSVehicle is a vehicle with its last state change.
+type MDSVehicle struct {
+	Vehicle
+	Last *StateChange // nil: none stored
+}
+
+const mdsVehicles = `SELECT doc, (SELECT e.doc FROM vehicle_events e WHERE e.organization_id = v.organization_id AND e.vehicle_id = v.id ORDER BY e.id DESC LIMIT 1)
+	FROM vehicles v WHERE organization_id = $1 AND subaccount_id = $2 AND id `
+
+func scanMDSVehicle(row db.Row) (MDSVehicle, error) {
+	var v MDSVehicle
+	var last string
+	if err := row.Scan(db.IntoJSON(&v.Vehicle), db.IntoText(&last)); err != nil {
+		return v, err
+	}
+	if last == "" {
+		return v, nil
+	}
+	v.Last = new(StateChange)
+	return v, json.Unmarshal([]byte(last), v.Last)
+}
+
+// MDSVehicles returns up to limit vehicles of an area by id, after a vehicle's id;
+// empty: from the first.
+func (s *Service) MDSVehicles(ctx context.Context, of *MDSArea, after string, limit int) ([]MDSVehicle, error) {
+	list, err := db.All(ctx, s.db, scanMDSVehicle, mdsVehicles+"> $3 ORDER BY id LIMIT $4", of.OrganizationID, of.Subaccount.ID, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the vehicles of an area: %w", err)
+	}
+	return list, nil
+}
+
+// MDSVehicle returns a vehicle of an area. Error: NotFound.
+func (s *Service) MDSVehicle(ctx context.Context, of *MDSArea, id string) (MDSVehicle, error) {
+	v, err := db.One(ctx, s.db, scanMDSVehicle, mdsVehicles+"= $3", of.OrganizationID, of.Subaccount.ID, id)
+	return v, wrapReadError(err, "vehicle")
+}
+
+// MDSTrips returns the trips of an area that ended in a time, by end. Rides that never
+// started are none.
+func (s *Service) MDSTrips(ctx context.Context, of *MDSArea, from, to time.Time) ([]Ride, error) {
+	list, err := db.All(ctx, s.db, func(row db.Row) (r Ride, err error) {
+		err = row.Scan(db.IntoJSON(&r))
+		return r, err
+	}, `SELECT doc FROM rides WHERE organization_id = $1 AND ended_at >= $2 AND ended_at < $3
+		AND coalesce(subaccount_id = $4, FALSE) AND started_at IS NOT NULL ORDER BY ended_at, id`,
+		of.OrganizationID, from.UnixMicro(), to.UnixMicro(), of.Subaccount.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read the trips of an area: %w", err)
+	}
+	return list, nil
+}
+
+// MDSChanges returns up to limit state changes of an area's vehicles in a time, by time
+// and id; limit 0: all. after is the id of the change to continue after; empty: none.
+func (s *Service) MDSChanges(ctx context.Context, of *MDSArea, from, to time.Time, after string, limit int) ([]StateChange, error) {
+	query := `SELECT e.doc FROM vehicle_events e
+		LEFT JOIN vehicles v ON v.organization_id = e.organization_id AND v.id = e.vehicle_id
+		LEFT JOIN deleted_vehicles d ON d.organization_id = e.organization_id AND d.id = e.vehicle_id
+		WHERE e.organization_id = $1 AND e.id >= $2 AND e.id < $3 AND e.id > $4 AND coalesce(v.subaccount_id, d.subaccount_id) = $5 ORDER BY e.id`
+	args := []any{of.OrganizationID, idsFrom(eventPrefix, from), idsFrom(eventPrefix, to), after, of.Subaccount.ID}
+	if limit > 0 {
+		query, args = query+" LIMIT $6", append(args, limit)
+	}
+	list, err := db.All(ctx, s.db, func(row db.Row) (c StateChange, err error) {
+		err = row.Scan(db.IntoJSON(&c))
+		return c, err
+	}, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read the state changes of an area: %w", err)
+	}
+	return list, nil
+}
+
+// MDSComplete reports whether all timed changes up to a time have been applied, so that
+// the data of an hour before it does not change any more.
+func (s *Service) MDSComplete(ctx context.Context, of *MDSArea, to time.Time) (bool, error) {
+	var pending bool
+	err := s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM rides WHERE organization_id = $1 AND due_at <= $2)
+		OR EXISTS (SELECT 1 FROM vehicles WHERE organization_id = $1 AND due_at <= $2)`, of.OrganizationID, to.UnixMicro()).Scan(&pending)
+	if err != nil {
+		return false, fmt.Errorf("look up due changes: %w", err)
+	}
+	return !pending, nil
+}

@@ -1,0 +1,598 @@
+package mds_test
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
+	"github.com/oklog/ulid/v2"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/mds"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// schemas is the folder of the official OpenAPI documents, if present.
+const schemas = "../../../shared/mds"
+
+const (
+	origin   = "https://help.example.com"
+	provider = "c8051767-4b14-4794-abc1-85aad48baff1"
+	accept   = "application/vnd.mds+json;version=2.0"
+)
+
+// rig is the API of a sandbox with its data.
+type rig struct {
+	t     *testing.T
+	db    *db.DB
+	fleet *fleet.Service
+	api   *mds.Provider
+	org   string
+	area  fleet.Subaccount // with data for agencies
+	other fleet.Subaccount // without
+	key   *rsa.PrivateKey
+	ec    *ecdsa.PrivateKey
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	d := dbtest.NewFleet(t)
+	r := &rig{t: t, db: d, fleet: fleet.Open(fleet.Config{DB: d}), org: "0192aaaa-0000-7000-8000-000000000001"}
+	r.api = mds.New(r.fleet, origin, mds.Path, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err := r.fleet.Provision(t.Context(), fleet.Organization{ID: r.org, Name: "Acme"}); err != nil {
+		t.Fatal(err)
+	}
+	subs, err := r.fleet.Subaccounts(t.Context(), d, r.org)
+	if err != nil || len(subs) < 2 {
+		t.Fatalf("%d subaccounts, %v", len(subs), err)
+	}
+	r.area, r.other = subs[0], subs[1]
+	if r.key, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
+		t.Fatal(err)
+	}
+	if r.ec, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.update(fleet.MDS{Enabled: true, ProviderID: provider, Agencies: fleet.MDSAgencies{
+		{ID: "city", Name: "City", PublicKey: public(t, r.key.Public())}, {ID: "county", Name: "County", PublicKey: public(t, r.ec.Public())},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) update(m fleet.MDS) error {
+	return r.db.Write(r.t.Context(), func(tx *db.Tx) (err error) {
+		_, err = r.fleet.UpdateSubaccountTx(r.t.Context(), tx, r.org, r.area, fleet.SubaccountChange{MDS: optional.Of(m)})
+		return err
+	})
+}
+
+func public(t *testing.T, key crypto.PublicKey) string {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+}
+
+// token returns a token of the city; changes replace claims, nil removes one.
+func (r *rig) token(changes jwt.MapClaims) string {
+	return r.sign(jwt.SigningMethodRS256, r.key, changes)
+}
+
+func (r *rig) sign(method jwt.SigningMethod, key any, changes jwt.MapClaims) string {
+	r.t.Helper()
+	claims := jwt.MapClaims{"iss": "city", "aud": r.area.ID, "provider_id": provider, "exp": time.Now().Add(time.Hour).Unix()}
+	for name, value := range changes {
+		if claims[name] = value; value == nil {
+			delete(claims, name)
+		}
+	}
+	text, err := jwt.NewWithClaims(method, claims).SignedString(key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return text
+}
+
+// get requests a path with a token, by default the city's.
+func (r *rig) get(path, token string, accepts ...string) *httptest.ResponseRecorder {
+	r.t.Helper()
+	req := httptest.NewRequest(http.MethodGet, mds.Path+path, nil)
+	if token == "" {
+		token = r.token(nil)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	if accepts == nil {
+		accepts = []string{accept}
+	}
+	for _, a := range accepts {
+		req.Header.Add("Accept", a)
+	}
+	w := httptest.NewRecorder()
+	r.api.ServeHTTP(w, req)
+	return w
+}
+
+// read decodes an answer, which must be 200.
+func (r *rig) read(path string, into any) {
+	r.t.Helper()
+	w := r.get(path, "")
+	if w.Code != 200 || w.Header().Get("Content-Type") != accept {
+		r.t.Fatalf("%s: got %d %s %.300s", path, w.Code, w.Header().Get("Content-Type"), w.Body)
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), into); err != nil {
+		r.t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// record is an object of an answer.
+type record map[string]any
+
+// rides returns the rides of the area that have ended, as stored.
+func (r *rig) rides() []fleet.Ride {
+	r.t.Helper()
+	list, err := db.All(r.t.Context(), r.db, func(row db.Row) (ride fleet.Ride, err error) {
+		return ride, row.Scan(db.IntoJSON(&ride))
+	}, "SELECT doc FROM rides WHERE organization_id = $1 AND subaccount_id = $2 AND ended_at IS NOT NULL AND started_at IS NOT NULL ORDER BY id", r.org, r.area.ID)
+	if err != nil || len(list) == 0 {
+		r.t.Fatalf("%d rides, %v", len(list), err)
+	}
+	return list
+}
+
+func hourOf(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
+
+func uuidOf(t *testing.T, id string) string {
+	t.Helper()
+	u, err := ulid.ParseStrict(id[strings.Index(id, "_")+1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uuid.UUID(u).String()
+}
+
+// TestTrips compares the trips of all hours with the rides.
+func TestTrips(t *testing.T) {
+	r := newRig(t)
+	hours := map[string][]string{}
+	for _, ride := range r.rides() {
+		hours[hourOf(ride.EndedAt.Std())] = append(hours[hourOf(ride.EndedAt.Std())], ride.ID)
+	}
+	for hour, rides := range hours {
+		var got struct{ Trips []record }
+		r.read("trips?end_time="+hour, &got)
+		var ids, want []string
+		for _, trip := range got.Trips {
+			ids = append(ids, trip["trip_id"].(string))
+			if trip["provider_id"] != provider {
+				t.Errorf("provider %v", trip["provider_id"])
+			}
+		}
+		for _, id := range rides {
+			want = append(want, uuidOf(t, id))
+		}
+		slices.Sort(ids)
+		slices.Sort(want)
+		if !slices.Equal(ids, want) {
+			t.Errorf("%s: got %v, want %v", hour, ids, want)
+		}
+	}
+	// The trips of an hour are in the events and have points.
+	ride := r.rides()[0]
+	var events struct{ Events []record }
+	r.read("events/historical?event_time="+hourOf(ride.EndedAt.Std()), &events)
+	var points struct{ Telemetry []record }
+	r.read("telemetry?telemetry_time="+hourOf(ride.EndedAt.Std()), &points)
+	for name, list := range map[string][]record{"events": events.Events, "telemetry": points.Telemetry} {
+		if !slices.ContainsFunc(list, func(e record) bool { return strings.Contains(fmt.Sprint(e["trip_ids"]), uuidOf(t, ride.ID)) }) {
+			t.Errorf("%s of the hour lack the trip %s: %v", name, uuidOf(t, ride.ID), list)
+		}
+	}
+}
+
+// TestVehicles compares vehicles and their status with the records.
+func TestVehicles(t *testing.T) {
+	r := newRig(t)
+	vehicles, err := db.All(t.Context(), r.db, func(row db.Row) (v fleet.Vehicle, err error) { return v, row.Scan(db.IntoJSON(&v)) },
+		"SELECT doc FROM vehicles WHERE organization_id = $1 AND subaccount_id = $2 ORDER BY id", r.org, r.area.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Vehicles []record
+		Links    record
+	}
+	r.read("vehicles", &got)
+	if len(got.Vehicles) != len(vehicles) || got.Links["next"] != nil {
+		t.Errorf("%d vehicles, want %d; links %v", len(got.Vehicles), len(vehicles), got.Links)
+	}
+	var statuses struct {
+		Statuses []record `json:"vehicles_status"`
+	}
+	r.read("vehicles/status", &statuses)
+	for i, v := range vehicles {
+		id := uuidOf(t, v.ID)
+		if got.Vehicles[i]["device_id"] != id || got.Vehicles[i]["vehicle_id"] != v.Code {
+			t.Errorf("vehicle %v, want %s %s", got.Vehicles[i], id, v.Code)
+		}
+		at := slices.IndexFunc(statuses.Statuses, func(s record) bool { return s["device_id"] == id })
+		gone := (v.State == fleet.Removed || v.State == fleet.Missing) && time.Since(v.StateChangedAt.Std()) > 90*time.Minute
+		if (at >= 0) != (!gone && v.Location != nil) {
+			t.Errorf("%s %s has a status: %t", v.State, v.Code, at >= 0)
+		}
+		if at >= 0 {
+			if e := statuses.Statuses[at]["last_event"].(map[string]any); e["vehicle_state"] != string(v.State) {
+				t.Errorf("%s has the status %v", v.Code, e)
+			}
+		}
+	}
+	var one struct{ Vehicles []record }
+	r.read("vehicles/"+uuidOf(t, vehicles[0].ID), &one)
+	if len(one.Vehicles) != 1 || one.Vehicles[0]["vehicle_id"] != vehicles[0].Code {
+		t.Errorf("one vehicle: %v", one)
+	}
+}
+
+// TestReport counts the trips of a month by form factor, and hides low counts.
+func TestReport(t *testing.T) {
+	r := newRig(t)
+	zone, err := time.LoadLocation(r.area.TimeZone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trips, month := map[string]int{}, ""
+	for _, ride := range r.rides() {
+		if ride.Status == fleet.Completed && ride.TripType == fleet.RiderTrip {
+			m := ride.StartedAt.Std().In(zone).Format("2006-01")
+			trips[m]++
+			if m < time.Now().In(zone).Format("2006-01") && trips[m] > trips[month] {
+				month = m
+			}
+		}
+	}
+	w := r.get("reports/"+month+".csv", "", "text/vnd.mds+csv;version=2.0")
+	lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n")
+	if w.Code != 200 || w.Header().Get("Content-Type") != "text/vnd.mds+csv;version=2.0" || lines[0] != "provider_id,start_date,duration,special_group_type,geography_id,vehicle_type,trip_count,rider_count" {
+		t.Fatalf("got %d %s", w.Code, w.Body)
+	}
+	sum := 0
+	for _, line := range lines[1:] {
+		var count, riders int
+		cells := strings.Split(line, ",")
+		if _, err := fmt.Sscan(cells[6], &count); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscan(cells[7], &riders); err != nil {
+			t.Fatal(err)
+		}
+		if cells[1] != month+"-01" || count < 10 && count != -1 || riders < 10 && riders != -1 {
+			t.Errorf("line %s", line)
+		}
+		sum += max(0, count)
+	}
+	if sum > trips[month] || sum < trips[month]-9*len(lines) {
+		t.Errorf("%d trips, want %d: %s", sum, trips[month], w.Body)
+	}
+}
+
+func TestAuthorization(t *testing.T) {
+	r := newRig(t)
+	for name, token := range map[string]string{
+		"the city's": r.token(nil), "the county's": r.sign(jwt.SigningMethodES256, r.ec, jwt.MapClaims{"iss": "county"}),
+		"one that is just over": r.token(jwt.MapClaims{"exp": time.Now().Add(-10 * time.Second).Unix()}),
+	} {
+		if w := r.get("vehicles", token); w.Code != 200 {
+			t.Errorf("%s: got %d %s", name, w.Code, w.Body)
+		}
+	}
+	stranger, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, token := range map[string]string{
+		"nothing": "x", "another's key": r.sign(jwt.SigningMethodRS256, stranger, nil), "another agency's key": r.token(jwt.MapClaims{"iss": "county"}),
+		"an unknown agency": r.token(jwt.MapClaims{"iss": "state"}), "no agency": r.token(jwt.MapClaims{"iss": nil}),
+		"an expired one": r.token(jwt.MapClaims{"exp": time.Now().Add(-time.Minute).Unix()}), "without an end": r.token(jwt.MapClaims{"exp": nil}),
+		"of the future":       r.token(jwt.MapClaims{"nbf": time.Now().Add(time.Hour).Unix()}),
+		"issued later":        r.token(jwt.MapClaims{"iat": time.Now().Add(time.Hour).Unix()}),
+		"another provider":    r.token(jwt.MapClaims{"provider_id": uuid.NewString()}),
+		"no provider":         r.token(jwt.MapClaims{"provider_id": nil}),
+		"another area":        r.token(jwt.MapClaims{"aud": r.other.ID}),
+		"several areas":       r.token(jwt.MapClaims{"aud": []string{r.area.ID, r.other.ID}}),
+		"no area":             r.token(jwt.MapClaims{"aud": nil}),
+		"the public key, MAC": r.sign(jwt.SigningMethodHS256, []byte(public(t, r.key.Public())), nil),
+		"unsigned":            r.sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil),
+		"another algorithm":   r.sign(jwt.SigningMethodRS512, r.key, nil),
+		"a long one":          r.token(jwt.MapClaims{"note": strings.Repeat("x", 10_000)}),
+	} {
+		w := r.get("vehicles", token)
+		if w.Code != 401 || !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), "Bearer") || strings.Contains(w.Body.String(), provider) {
+			t.Errorf("%s: got %d %s", name, w.Code, w.Body)
+		}
+	}
+	req := httptest.NewRequest(http.MethodGet, mds.Path+"vehicles", nil)
+	w := httptest.NewRecorder()
+	if r.api.ServeHTTP(w, req); w.Code != 401 {
+		t.Errorf("without a token: got %d", w.Code)
+	}
+	if err := r.update(fleet.MDS{ProviderID: provider}); err != nil {
+		t.Fatal(err)
+	}
+	if w := r.get("vehicles", ""); w.Code != 401 {
+		t.Errorf("disabled: got %d", w.Code)
+	}
+}
+
+func TestRequests(t *testing.T) {
+	r := newRig(t)
+	now := time.Now()
+	ms := func(ago time.Duration) string { return fmt.Sprint(now.Add(-ago).UnixMilli()) }
+	for path, want := range map[string]int{
+		"trips": 400, "trips?end_time=2026-10-25": 400, "trips?end_time=2026-10-25T24": 400, "trips?end_time=2026-10-25T07&end_time=2026-10-25T08": 400,
+		"trips?end_time=" + hourOf(now): 404, "trips?end_time=1999-01-01T00": 404, "telemetry": 400, "events/historical": 400,
+		"events/recent?start_time=" + ms(time.Hour): 400, "events/recent?start_time=x&end_time=" + ms(0): 400,
+		"events/recent?start_time=" + ms(15*24*time.Hour) + "&end_time=" + ms(0): 400, "events/recent?cursor=x&start_time=" + ms(time.Hour) + "&end_time=" + ms(0): 400,
+		"vehicles?cursor=x": 400, "vehicles/x": 400, "vehicles/" + uuid.NewString(): 404, "vehicles/status/" + uuid.NewString(): 404, "stops": 404, "": 404, "nothing": 404,
+	} {
+		w := r.get(path, "")
+		var e struct {
+			Error, ErrorDescription string
+			Details                 []string `json:"error_details"`
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || w.Code != want || e.Error == "" || len(e.Details) == 0 {
+			t.Errorf("%s: got %d %s, want %d", path, w.Code, w.Body, want)
+		}
+	}
+	for _, a := range []string{"", "*/*", "application/json", "application/vnd.mds+json", "application/vnd.mds+json;version=1.2", "text/vnd.mds+csv;version=2.0"} {
+		if w := r.get("vehicles", "", a); w.Code != 406 {
+			t.Errorf("Accept %q: got %d", a, w.Code)
+		}
+	}
+	if w := r.get("vehicles", "", "application/vnd.mds+json;version=1.2, application/vnd.mds+json; version=2.0;q=0.9"); w.Code != 200 {
+		t.Errorf("one of two versions: got %d", w.Code)
+	}
+	for path, want := range map[string]int{"reports/" + now.Format("2006-01") + ".csv": 404, "reports/1999-01.csv": 404, "reports/2026-1.csv": 404, "reports/2026-10": 404} {
+		if w := r.get(path, "", "text/vnd.mds+csv;version=2.0"); w.Code != want {
+			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+		}
+	}
+	for _, method := range []string{http.MethodPost, http.MethodHead} {
+		req := httptest.NewRequest(method, mds.Path+"vehicles", nil)
+		req.Header.Set("Authorization", "Bearer "+r.token(nil))
+		req.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		r.api.ServeHTTP(w, req)
+		if want := map[string]int{"POST": 405, "HEAD": 200}[method]; w.Code != want || method == "HEAD" && w.Body.Len() > 0 {
+			t.Errorf("%s: got %d, %d bytes", method, w.Code, w.Body.Len())
+		}
+	}
+}
+
+// TestRecentPages reads all recent events in pages: none is missing or doubled.
+func TestRecentPages(t *testing.T) {
+	r := newRig(t)
+	ctx := t.Context()
+	vehicle, err := db.One(ctx, r.db, func(row db.Row) (v fleet.Vehicle, err error) { return v, row.Scan(db.IntoJSON(&v)) },
+		"SELECT doc FROM vehicles WHERE organization_id = $1 AND subaccount_id = $2 AND state = 'available' LIMIT 1", r.org, r.area.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const changes = 1100
+	if err := r.db.Write(ctx, func(tx *db.Tx) error {
+		for i := range changes {
+			v, err := r.fleet.LockVehicleTx(ctx, tx, r.org, vehicle.ID)
+			if err != nil {
+				return err
+			}
+			state := []fleet.VehicleState{fleet.NonOperational, fleet.Available}[i%2]
+			if _, err := r.fleet.UpdateVehicleTx(ctx, tx, r.org, v, fleet.VehicleChange{State: optional.Of(state)}, fleet.Actor{Type: "system"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	seen, pages := map[string]bool{}, 0
+	path := fmt.Sprintf("events/recent?start_time=%d&end_time=%d", time.Now().Add(-time.Hour).UnixMilli(), time.Now().Add(time.Hour).UnixMilli())
+	for path != "" {
+		var got struct {
+			Events []record
+			Links  struct{ Next *string }
+		}
+		r.read(path, &got)
+		pages++
+		for _, e := range got.Events {
+			id := e["event_id"].(string)
+			if seen[id] {
+				t.Errorf("event %s twice", id)
+			}
+			seen[id] = true
+		}
+		path = ""
+		if got.Links.Next != nil {
+			path = strings.TrimPrefix(*got.Links.Next, origin+mds.Path)
+		}
+	}
+	if len(seen) < changes || pages < 2 {
+		t.Errorf("%d events in %d pages", len(seen), pages)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	r := newRig(t)
+	small, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(r.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	good := fleet.MDSAgency{ID: "city", Name: "City", PublicKey: public(t, r.key.Public())}
+	with := func(key string) fleet.MDSAgencies {
+		return fleet.MDSAgencies{{ID: "city", Name: "City", PublicKey: key}}
+	}
+	for want, m := range map[string]fleet.MDS{
+		"required mds.provider_id":                        {Enabled: true},
+		"invalid_format mds.provider_id":                  {ProviderID: "acme"},
+		"conflict mds.agencies.1.id":                      {Agencies: fleet.MDSAgencies{good, good}},
+		"invalid_format mds.agencies.0.id":                {Agencies: fleet.MDSAgencies{{ID: "the city", Name: "City", PublicKey: good.PublicKey}}},
+		"invalid_format mds.agencies.0.public_key":        {Agencies: with("none")},
+		"invalid_format mds.agencies.0.public_key (key)":  {Agencies: with(private)},
+		"invalid_format mds.agencies.0.public_key (1024)": {Agencies: with(public(t, small.Public()))},
+	} {
+		err := r.update(m)
+		var got string
+		if e, ok := err.(*problem.Error); ok && len(e.Issues) > 0 {
+			got = e.Issues[0].Code + " " + e.Issues[0].Path
+		}
+		if want, _, _ := strings.Cut(want, " ("); got != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+}
+
+// TestSchemas validates all answers by the official OpenAPI document.
+func TestSchemas(t *testing.T) {
+	if _, err := os.Stat(schemas); err != nil {
+		t.Skip("the official documents of MDS are not beside the project: ", schemas)
+	}
+	r := newRig(t)
+	var vehicles struct{ Vehicles []record }
+	r.read("vehicles", &vehicles)
+	device := vehicles.Vehicles[0]["device_id"].(string)
+	ms := func(ago time.Duration) string { return fmt.Sprint(time.Now().Add(-ago).UnixMilli()) }
+	paths := map[string][]string{
+		"/vehicles": {"vehicles"}, "/vehicles/{device_id}": {"vehicles/" + device}, "/vehicles/status": {"vehicles/status"},
+		"/events/recent": {"events/recent?start_time=" + ms(13*24*time.Hour) + "&end_time=" + ms(0)},
+	}
+	var statuses struct {
+		Statuses []record `json:"vehicles_status"`
+	}
+	r.read("vehicles/status", &statuses)
+	paths["/vehicles/status/{device_id}"] = []string{"vehicles/status/" + statuses.Statuses[0]["device_id"].(string)}
+	for i, ride := range r.rides() {
+		if i%10 == 0 {
+			hour := hourOf(ride.EndedAt.Std())
+			paths["/trips"] = append(paths["/trips"], "trips?end_time="+hour)
+			paths["/telemetry"] = append(paths["/telemetry"], "telemetry?telemetry_time="+hour)
+			paths["/events/historical"] = append(paths["/events/historical"], "events/historical?event_time="+hour)
+		}
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	c.UseLoader(documents{})
+	root, err := filepath.Abs(filepath.Join(schemas, "reference", "provider.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, list := range paths {
+		pointer := "file://" + root + "#/paths/" + url.PathEscape(strings.ReplaceAll(name, "/", "~1")) + "/get/responses/200/content/application~1json/schema"
+		schema, err := c.Compile(pointer)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, path := range list {
+			w := r.get(path, "")
+			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(w.Body.Bytes()))
+			if err != nil || w.Code != 200 {
+				t.Fatalf("%s: %d %s, %v", path, w.Code, w.Body, err)
+			}
+			if err := schema.Validate(value); err != nil {
+				t.Errorf("%s: %v\n%.2000s", path, err, w.Body)
+			}
+			for _, member := range []string{"version", "device_id", "distance", "event_types", "trip_ids", "location"} {
+				if text := w.Body.String(); strings.Contains(text, `"`+member+`":`) && (member != "trip_ids" || name == "/telemetry") {
+					broken, err := jsonschema.UnmarshalJSON(strings.NewReader(strings.Replace(text, `"`+member+`":`, `"`+member+`_":`, 1)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if schema.Validate(broken) == nil {
+						t.Errorf("%s: the schema accepts an answer without a %s", path, member)
+					}
+				}
+			}
+			text := strings.Replace(w.Body.String(), `"event_types":["trip_start"]`, `"event_types":["trip_end"]`, 1)
+			if broken, err := jsonschema.UnmarshalJSON(strings.NewReader(text)); text != w.Body.String() && (err != nil || schema.Validate(broken) == nil) {
+				t.Errorf("%s: the schema accepts a trip that ends in the state on_trip, %v", path, err)
+			}
+		}
+	}
+}
+
+// documents loads the official documents. Two of their constructs are read as they are meant:
+// a choice between modes is the mode micromobility, since a record without attributes of a mode
+// matches several, and contains with a list is contains with one of the list.
+type documents struct{}
+
+// Load implements [jsonschema.URLLoader].
+func (documents) Load(address string) (any, error) {
+	text, err := os.ReadFile(strings.TrimPrefix(address, "file://"))
+	if err != nil {
+		return nil, err
+	}
+	var value any
+	if err := yaml.Unmarshal(text, &value); err != nil {
+		return nil, err
+	}
+	if text, err = json.Marshal(repaired(value)); err != nil {
+		return nil, err
+	}
+	return jsonschema.UnmarshalJSON(bytes.NewReader(text))
+}
+
+func repaired(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = repaired(v[i])
+		}
+	case map[string]any:
+		if list, ok := v["oneOf"].([]any); ok {
+			for _, choice := range list {
+				if m, ok := choice.(map[string]any); ok {
+					if ref, ok := m["$ref"].(string); ok && strings.Contains(ref, "modes/micromobility/") {
+						return map[string]any{"$ref": ref}
+					}
+				}
+			}
+		}
+		if list, ok := v["contains"].([]any); ok {
+			v["contains"] = map[string]any{"enum": list}
+		}
+		for name := range v {
+			v[name] = repaired(v[name])
+		}
+	}
+	return v
+}

@@ -1,0 +1,72 @@
+package fleetpages
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// agency creates or updates an agency that may read the data of a subaccount.
+func (p *pages) agency(w http.ResponseWriter, r *web.Request) error {
+	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	at, id, title := len(s.MDS.Agencies), r.PathValue("agency"), "New agency"
+	is := func(a fleet.MDSAgency) bool { return a.ID == id }
+	var a fleet.MDSAgency
+	if id != "" {
+		if at = slices.IndexFunc(s.MDS.Agencies, is); at < 0 {
+			return problem.New(problem.NotFound, "there is no such agency")
+		}
+		a, title = s.MDS.Agencies[at], "Edit agency"
+	}
+	back := p.base + "/subaccounts/" + s.ID
+	fields := web.Fields{
+		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: a.Name},
+		{Name: "id", Label: "Id", Type: "text", Most: 64, Value: a.ID, Help: "The claim iss of its tokens, such as berlin."},
+		{Name: "public_key", Label: "Public key", Type: "textarea", Rows: 6, Most: 10_000, Value: a.PublicKey, Help: "PEM; RSA of at least 2048 bits, or ECDSA P-256."},
+	}
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &formInput{Values: values}
+		n := fleet.MDSAgency{ID: t.text("id"), Name: t.text("name"), PublicKey: strings.TrimSpace(t.Get("public_key"))}
+		saved, err := p.changeSubaccount(r, fields, t, s.ID, "mds.agencies."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
+			m := now.MDS
+			m.Agencies = replaceOrAppend(m.Agencies, n, is)
+			return fleet.SubaccountChange{MDS: optional.Of(m)}
+		})
+		if err != nil {
+			return err
+		}
+		if saved {
+			return p.Redirect(w, back, web.Notice{Text: "Agency saved."})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{
+		Intro: "The agency signs its tokens with the private half of this key. aud is " + s.ID + ", and provider_id the provider id.", Label: "Save", Cancel: back,
+	})
+}
+
+// deleteAgency deletes an agency; its tokens end with it.
+func (p *pages) deleteAgency(w http.ResponseWriter, r *web.Request) error {
+	return p.removeFromSubaccount(w, r, "agency", func(s *fleet.Subaccount) (string, fleet.SubaccountChange) {
+		i := slices.IndexFunc(s.MDS.Agencies, func(a fleet.MDSAgency) bool { return a.ID == r.PathValue("agency") })
+		if i < 0 {
+			return "", fleet.SubaccountChange{}
+		}
+		m := s.MDS
+		name := m.Agencies[i].Name
+		m.Agencies = slices.Delete(slices.Clone(m.Agencies), i, i+1)
+		return name, fleet.SubaccountChange{MDS: optional.Of(m)}
+	})
+}
