@@ -16,8 +16,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/optional"
 )
 
-// record starts the recording of the organization's events.
-func (y *yard) record(t testing.TB) {
+// listen starts the recording of the organization's events.
+func (y *yard) listen(t testing.TB) {
 	t.Helper()
 	if err := y.RecordEvents(t.Context(), []string{y.org}); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func eventNames(list []fleet.Event) []string {
 // Each change has its event, once, with the record and without personal data.
 func TestEvents(t *testing.T) {
 	y := newYard(t)
-	y.record(t)
+	y.listen(t)
 	v := y.vehicle(t)
 	r := y.ride(t, fleet.Reserved, v)
 	y.put(t, r.ID, to(fleet.Active))
@@ -155,7 +155,7 @@ func TestEventsNotRecorded(t *testing.T) {
 		t.Fatalf("got %v", got)
 	}
 	// A webhook comes and goes; the stream's events are still recorded.
-	y.record(t)
+	y.listen(t)
 	if err := y.RecordEvents(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestEventsNotRecorded(t *testing.T) {
 // An advance of the clock records the events of exactly the changes that were due, at their due times.
 func TestEventsOfTimeTravel(t *testing.T) {
 	y := newYard(t)
-	y.record(t)
+	y.listen(t)
 	reserved := y.ride(t, fleet.Reserved, y.vehicle(t))
 	active := y.ride(t, fleet.Active, y.vehicle(t))
 	before := len(y.emitted(t))
@@ -202,7 +202,7 @@ func TestEventsOfTimeTravel(t *testing.T) {
 // Events are relayed in order, and deleted only after that.
 func TestRelayedEvents(t *testing.T) {
 	y := newYard(t)
-	y.record(t)
+	y.listen(t)
 	for range 3 {
 		y.customer(t)
 	}

@@ -28,7 +28,7 @@ module Kickstand
     member :totals, Type.list(Type.record(:AnalyticsRevenueTotal))
   end
 
-  # The figures of a period, or of one group of its rides.
+  # The figures of a period, or of one group in it.
   class AnalyticsRevenueRow < Record
     # @return [Integer]
     member :adjustment_amount
@@ -136,7 +136,7 @@ module Kickstand
     member :totals, Type.record(:AnalyticsRidesTotals)
   end
 
-  # The figures of a period, or of one group of its rides.
+  # The figures of a period, or of one group in it.
   class AnalyticsRidesRow < Record
     # @return [Integer, nil]
     member :average_distance_meters
@@ -198,6 +198,80 @@ module Kickstand
     member :unique_customers
     # @return [Integer]
     member :unique_vehicles
+  end
+
+  class AnalyticsVehicles < Record
+    # @return [Array<AnalyticsVehiclesRow>] In the order of periods, then of groups. Without group_by a period without
+    #   vehicles is there too.
+    member :data, Type.list(Type.record(:AnalyticsVehiclesRow))
+    # @return [Time]
+    member :from, Type::TIME
+    # @return [Time] By the sandbox's clock, there. Later time does not count.
+    member :generated_at, Type::TIME
+    # @return [String] One of {FleetAnalyticsGranularity}.
+    member :granularity
+    # @return [Array<String>] Each one of {AnalyticsVehiclesGroupBy}.
+    member :group_by
+    # @return [String]
+    member :object
+    # @return [String]
+    member :timezone
+    # @return [Time]
+    member :to, Type::TIME
+    # @return [AnalyticsVehiclesTotals] Of the whole range: a vehicle of several periods counts once.
+    member :totals, Type.record(:AnalyticsVehiclesTotals)
+  end
+
+  # The figures of a period, or of one group in it.
+  class AnalyticsVehiclesRow < Record
+    # @return [Integer] The time of all vehicles; the sum of the next four.
+    member :deployed_seconds
+    # @return [AnalyticsVehiclesRowGroup] The values of the group_by fields.
+    member :group, Type.record(:AnalyticsVehiclesRowGroup)
+    # @return [Integer] Available.
+    member :idle_seconds
+    # @return [Integer, nil] Idle time per 24 hours deployed.
+    member :idle_seconds_per_vehicle_day
+    # @return [Integer] Pauses included.
+    member :on_trip_seconds
+    # @return [Time]
+    member :period_end, Type::TIME
+    # @return [Time] In the time zone of the request.
+    member :period_start, Type::TIME
+    # @return [Integer]
+    member :reserved_seconds
+    # @return [Integer] Out of service or out of contact, also during a ride.
+    member :unavailable_seconds
+    # @return [Integer, nil] Time on trips, in hundredths of a percent of the deployed time; null without any.
+    member :utilization_basis_points
+    # @return [Integer] Vehicles that were deployed at any time: neither removed nor missing.
+    member :vehicle_count
+  end
+
+  class AnalyticsVehiclesRowGroup < Record
+    # @return [String, nil]
+    member :subaccount_id
+    # @return [String, nil]
+    member :vehicle_type_id
+  end
+
+  class AnalyticsVehiclesTotals < Record
+    # @return [Integer] The time of all vehicles; the sum of the next four.
+    member :deployed_seconds
+    # @return [Integer] Available.
+    member :idle_seconds
+    # @return [Integer, nil] Idle time per 24 hours deployed.
+    member :idle_seconds_per_vehicle_day
+    # @return [Integer] Pauses included.
+    member :on_trip_seconds
+    # @return [Integer]
+    member :reserved_seconds
+    # @return [Integer] Out of service or out of contact, also during a ride.
+    member :unavailable_seconds
+    # @return [Integer, nil] Time on trips, in hundredths of a percent of the deployed time; null without any.
+    member :utilization_basis_points
+    # @return [Integer] Vehicles that were deployed at any time: neither removed nor missing.
+    member :vehicle_count
   end
 
   # An API key, without its value.
@@ -403,6 +477,76 @@ module Kickstand
     member :speed_mps
   end
 
+  # The explained price of a ride. Amounts are in the currency's minor unit.
+  class PriceExplanation < Record
+    # @return [Integer]
+    member :adjustment_amount
+    # @return [Integer]
+    member :billed_kilometers
+    # @return [Integer]
+    member :billed_minutes
+    # @return [Integer]
+    member :billed_paused_minutes
+    # @return [Integer]
+    member :billed_reservation_minutes
+    # @return [String]
+    member :currency
+    # @return [Integer]
+    member :distance_amount
+    # @return [Integer] After cap and floor.
+    member :fare_amount
+    # @return [Boolean] false for an open ride: the price as of now.
+    member :final
+    # @return [Array<PriceLine>] They add up to total_amount exactly. Lines of amount 0 are omitted.
+    member :lines, Type.list(Type.record(:PriceLine))
+    # @return [String]
+    member :object
+    # @return [Integer]
+    member :out_of_zone_amount
+    # @return [Integer]
+    member :pause_amount
+    # @return [String, nil]
+    member :pricing_plan_id
+    # @return [Integer, nil]
+    member :pricing_plan_version
+    # @return [Integer]
+    member :reservation_amount
+    # @return [String]
+    member :ride_id
+    # @return [String]
+    member :subaccount_id
+    # @return [Integer]
+    member :subtotal_amount
+    # @return [Integer]
+    member :tax_amount
+    # @return [Integer]
+    member :time_amount
+    # @return [Integer]
+    member :total_amount
+    # @return [Integer] This and the next three are as charged, before cap and floor.
+    member :unlock_amount
+  end
+
+  # A line of an explained price.
+  class PriceLine < Record
+    # @return [Integer] In the currency's minor unit; negative for a reduction.
+    member :amount
+    # @return [String] cap is the reduction by the fare cap, floor the increase of an amount below 0. One of
+    #   {PriceLineCode}.
+    member :code
+    # @return [String] The rule, in English, as receipts show it.
+    member :explanation
+    # @return [Integer]
+    member :quantity
+    # @return [String, nil] How the quantity or the amount was rounded; null if it was not.
+    member :rounding
+    # @return [String] The unit of quantity. once is a flat amount, interval a started interval of a segment, window a
+    #   window of the fare cap. One of {PriceLineUnit}.
+    member :unit
+    # @return [Integer, nil] amount divided by quantity; null if the line has no price per unit.
+    member :unit_amount
+  end
+
   # The prices of rides (GBFS system_pricing_plans). Plans are created and retired in the dashboard. Amounts are in the
   # currency's minor unit.
   class PricingPlan < Record
@@ -487,6 +631,54 @@ module Kickstand
     member :rate_amount
     # @return [Integer] The first minute or kilometer that is charged, counted from 0.
     member :start
+  end
+
+  # The explained price of a ride that was not ridden. Amounts are in the currency's minor unit.
+  class Quote < Record
+    # @return [Integer]
+    member :adjustment_amount
+    # @return [Integer]
+    member :billed_kilometers
+    # @return [Integer]
+    member :billed_minutes
+    # @return [Integer]
+    member :billed_paused_minutes
+    # @return [Integer]
+    member :billed_reservation_minutes
+    # @return [String]
+    member :currency
+    # @return [Integer]
+    member :distance_amount
+    # @return [Integer] After cap and floor.
+    member :fare_amount
+    # @return [Array<PriceLine>] They add up to total_amount exactly. Lines of amount 0 are omitted.
+    member :lines, Type.list(Type.record(:PriceLine))
+    # @return [String]
+    member :object
+    # @return [Integer]
+    member :out_of_zone_amount
+    # @return [Integer]
+    member :pause_amount
+    # @return [String]
+    member :pricing_plan_id
+    # @return [Integer]
+    member :pricing_plan_version
+    # @return [Integer]
+    member :reservation_amount
+    # @return [String]
+    member :subaccount_id
+    # @return [Integer]
+    member :subtotal_amount
+    # @return [Integer]
+    member :tax_amount
+    # @return [Integer]
+    member :time_amount
+    # @return [Integer]
+    member :total_amount
+    # @return [Integer] This and the next three are as charged, before cap and floor.
+    member :unlock_amount
+    # @return [String]
+    member :vehicle_type_id
   end
 
   # A trip, or the reservation of one.
@@ -753,6 +945,8 @@ module Kickstand
     member :id
     # @return [Boolean]
     member :livemode
+    # @return [SubaccountMds] Data for agencies by the Mobility Data Specification, if enabled.
+    member :mds, Type.record(:SubaccountMds)
     # @return [String]
     member :name
     # @return [String]
@@ -785,6 +979,10 @@ module Kickstand
   end
 
   class SubaccountGbfs < Record
+    # @return [String, nil]
+    member :discovery_uri_android
+    # @return [String, nil]
+    member :discovery_uri_ios
     # @return [Boolean]
     member :enabled
     # @return [String, nil]
@@ -796,7 +994,37 @@ module Kickstand
     # @return [String, nil]
     member :operator
     # @return [String, nil]
+    member :rental_uri_android
+    # @return [String, nil]
+    member :rental_uri_ios
+    # @return [String, nil] A page to rent a vehicle; `\{vehicle_id}` stands for its public id. The next two are links
+    #   into your apps.
+    member :rental_uri_web
+    # @return [String, nil] The app's page in the store; required with links into the app, and so is discovery_uri, by
+    #   which others detect the app.
+    member :store_uri_android
+    # @return [String, nil]
+    member :store_uri_ios
+    # @return [String, nil]
     member :system_id
+  end
+
+  class SubaccountMds < Record
+    # @return [Array<SubaccountMdsAgency>] Those who may read the data.
+    member :agencies, Type.list(Type.record(:SubaccountMdsAgency))
+    # @return [Boolean]
+    member :enabled
+    # @return [String, nil] The operator's UUID in the list of the Open Mobility Foundation.
+    member :provider_id
+  end
+
+  class SubaccountMdsAgency < Record
+    # @return [String] The issuer of its tokens.
+    member :id
+    # @return [String]
+    member :name
+    # @return [String] PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens.
+    member :public_key
   end
 
   # The outcome of each report.
