@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -369,7 +370,7 @@ func quantile(d []time.Duration, q float64) time.Duration {
 		return 0
 	}
 	slices.Sort(d)
-	return d[min(int(q*float64(len(d))), len(d)-1)]
+	return d[max(int(math.Ceil(q*float64(len(d))))-1, 0)] // by nearest rank
 }
 
 func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }

@@ -154,10 +154,12 @@ type limits struct {
 
 var defaultLimits = limits{walk: 4000, work: 160_000, documents: 50_000, searched: 1000, open: 20_000, customers: 1500, changes: 1000}
 
-// The costs of reading a row and of looking up a tag, in index entries.
+// The costs of reading a row, of looking one up by its id for a test, and of looking up a tag, in index
+// entries.
 const (
-	rowCost = 12
-	tagCost = 2
+	rowCost    = 12
+	lookupCost = 20
+	tagCost    = 2
 )
 
 // errTooBroad reports a list that exceeds the limits.
@@ -304,7 +306,7 @@ func (f *ticketFinder) entryCost() int {
 	q := f.query
 	switch {
 	case len(q.CustomerID) > 0 || len(q.ExternalID) > 0 || !q.UpdatedAt.Whole() && f.sort.Field != ByUpdatedAt:
-		return rowCost
+		return lookupCost
 	case len(q.Tags) > 0 || len(q.tagged) > 0:
 		return tagCost * max(1, len(q.tagged))
 	default:
@@ -613,13 +615,13 @@ func (f *ticketFinder) filterSets() (sets []filterSet) {
 			return tickets + "t.status <> 'closed' AND t.status IN (" + keyset.Placeholders(st, q.Status) + ")"
 		})
 	}
-	if !q.UpdatedAt.Whole() {
+	if !q.UpdatedAt.Whole() && f.sort.Field != ByUpdatedAt { // else the walk has this range
 		add(entries, func(st *keyset.Statement) string { return tickets + "t." + f.updatedAt(st) })
 	}
 	if f.sort.Field == ByUpdatedAt || !q.UpdatedAt.Whole() {
 		entries = id // the others lack updated_at
 	}
-	if !q.CreatedAt.Whole() {
+	if !q.CreatedAt.Whole() && (f.unordered || f.last-f.first <= int64(f.limits.work)) { // there are no more tickets than numbers
 		add(entries, func(st *keyset.Statement) string {
 			if f.unordered {
 				return tickets + "t." + f.createdAt(st)
