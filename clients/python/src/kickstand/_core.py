@@ -174,7 +174,7 @@ class Core:
         of: type[R],
         path: str,
         *,
-        query: Mapping[str, object],
+        query: Mapping[str, object] | None = None,
         headers: Mapping[str, object] | None = None,
         options: CallOptions | None = None,
     ) -> Export[R]:
@@ -186,7 +186,7 @@ class Core:
         self,
         path: str,
         *,
-        query: Mapping[str, object],
+        query: Mapping[str, object] | None = None,
         headers: Mapping[str, object] | None = None,
         options: CallOptions | None = None,
     ) -> Download:
