@@ -288,6 +288,10 @@ func (g rubyAPI) privateMethods(w *rubyWriter, group *Group) {
 		}
 		first = false
 		_, filters := rubyPaging(op)
+		if len(filters) == 0 {
+			w.line("def " + rubyFilters(op) + " = {}")
+			continue
+		}
 		var parameters, pairs []string
 		for _, k := range filters {
 			parameters = append(parameters, k.parameter())

@@ -12,7 +12,7 @@ import (
 var trackerRecord = &schema.Record{Name: "tracker", Doc: "The address to which the tracker of a vehicle reports.", Members: []schema.Member{
 	{Name: "object", Type: schema.Enum("tracker")},
 	{Name: "vehicle_id", Type: schema.ID()},
-	{Name: "url", Type: schema.Formatted("uri", 2048), Doc: "With a secret, which is shown only now.", Example: "https://kickstand.example/osmand/…"},
+	{Name: "url", Type: schema.Formatted("uri", 2048), Doc: "With a secret, which is shown only now.", Example: "https://kickstand.example/osmand/SECRET"},
 }}
 
 func (a *API) trackerRoutes() []rest.Route {

@@ -158,9 +158,7 @@ module Kickstand
 
       private
 
-      def list_vehicle_events_filters()
-        {  }
-      end
+      def list_vehicle_events_filters = {}
 
       def get_vehicle_track_filters(from: nil, to: nil, simplify_meters: nil)
         { "from" => from, "to" => to, "simplify_meters" => simplify_meters }
