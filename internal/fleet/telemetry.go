@@ -100,6 +100,15 @@ func (s *Service) RecordTelemetryTx(ctx context.Context, tx *db.Tx, organization
 			return TelemetryResult{}, err
 		}
 	}
+	// Last: the first event locks the organization's numbering until the commit.
+	for _, v := range in.vehicles {
+		if len(v.saved) == 0 {
+			continue // telemetry has no events of its own
+		}
+		if err := s.emitVehicle(ctx, tx, a, &v.stored, &v.Vehicle, v.saved); err != nil {
+			return TelemetryResult{}, err
+		}
+	}
 	return in.result(), nil
 }
 
@@ -123,6 +132,7 @@ type reportingVehicle struct {
 	segments  map[int64]*segment
 	corrected int64
 	clock     trackerClock
+	saved     []StateChange // by this call
 }
 
 // timedReport is a report at its corrected time.
@@ -413,6 +423,7 @@ func (in *intake) save(ctx context.Context, v *reportingVehicle) error {
 		v.dueAt = due
 	}
 	in.s.notify(in.tx, in.org.id, VehicleKind, v.ID)
+	v.saved = v.changes
 	if err := queueUpdate(ctx, in.tx, "vehicles", in.org.id, v.ID, v.stored.columns(), v.columns()); err != nil {
 		return err
 	}
