@@ -279,11 +279,12 @@ func (in *intake) correctTimes(ctx context.Context) error {
 		return err
 	}
 	latest := in.now.Add(maxReportAhead).UnixMilli()
+	impossible := in.now.AddDate(0, 0, -int(max(in.org.settings.TrackRetentionDays, trackerMemoryDays)))
 	for _, v := range in.vehicles {
 		stored := clocks[v.ID]
 		v.clock = stored
 		last := v.reports[len(v.reports)-1]
-		v.clock.observe(last.Time(), in.now, in.oldest, in.reports[last.index].Direct)
+		v.clock.observe(last.Time(), in.now, impossible, in.reports[last.index].Direct)
 		if v.clock != stored {
 			if err := v.clock.save(ctx, in.tx, in.org.id, v.ID); err != nil {
 				return err
@@ -352,6 +353,10 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 	for i := range v.reports {
 		r := &v.reports[i]
 		g := v.segments[track.Start(r.At)]
+		if len(g.reports) >= track.MaxReports && !g.reports.Has(&r.Report) {
+			in.reject(r.index, "invalid_value", "/reported_at")
+			continue
+		}
 		if !g.reports.Insert(r.Report) {
 			in.ignore(r.index, "duplicate")
 			continue
@@ -379,7 +384,8 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 			return fmt.Errorf("store a track: %w", err)
 		}
 	}
-	if !first.IsZero() && first.Before(v.stored.StateChangedAt.Std()) { // as rides end by a change of state
+	// A ride ends by a change of state, unless its vehicle is out of contact.
+	if !first.IsZero() && (!first.After(v.stored.StateChangedAt.Std()) || v.stored.State == NonContactable) {
 		if err := noteLateReports(ctx, in.tx, in.org.id, v.ID, first, last); err != nil {
 			return err
 		}
@@ -469,7 +475,9 @@ func (v *Vehicle) applyTrackerReport(r *track.Report, now time.Time, settings *S
 		v.OdometerMeters, v.odometerAt = new(n), r.Time()
 	}
 	v.LastReportedAt = rfc3339.Time(r.Time())
-	if isNew {
+	// Of reports that waited in the tracker, those that are as old as a silence restore no contact:
+	// it would be lost again at once.
+	if isNew && r.Time().Add(time.Duration(settings.ContactLostMinutes)*time.Minute).After(now) {
 		v.regainContact(now, settings)
 	}
 	if leveled {
