@@ -386,7 +386,9 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 	}
 	// A ride ends by a change of state, unless its vehicle is out of contact.
 	if !first.IsZero() && (!first.After(v.stored.StateChangedAt.Std()) || v.stored.State == NonContactable) {
-		if err := noteLateReports(ctx, in.tx, in.org.id, v.ID, first, last); err != nil {
+		// Not longestRide: the rides of a year of thousands of vehicles would take minutes to read.
+		longest := time.Duration(in.org.settings.MaxRideMinutes)*time.Minute + longestReservation
+		if err := noteLateReports(ctx, in.tx, in.org.id, v.ID, first, last, longest); err != nil {
 			return err
 		}
 	}
