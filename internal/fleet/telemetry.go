@@ -143,8 +143,19 @@ type timedReport struct {
 
 // segment is a stored or new segment of a track.
 type segment struct {
+	stored  []byte // encoded, until it is decoded; nil: none
 	reports track.Segment
 	changed bool
+}
+
+// decode decodes a stored segment that begins at start. It comes late, since the segments of a
+// call take ten times the memory decoded.
+func (g *segment) decode(start int64) (err error) {
+	if g.stored != nil {
+		g.reports, err = g.reports.Decode(g.stored, start)
+		g.stored = nil
+	}
+	return err
 }
 
 func (in *intake) reject(index int, code, pointer string) {
@@ -335,9 +346,8 @@ func (in *intake) loadSegments(ctx context.Context) error {
 			if err := row.Scan(&id, &encoded); err != nil {
 				return none, err
 			}
-			g := byID[id].segments[start]
-			g.reports, err = g.reports.Decode(encoded, start)
-			return none, err
+			byID[id].segments[start].stored = encoded
+			return none, nil
 		}, "SELECT vehicle_id, reports FROM tracks WHERE organization_id = $1 AND vehicle_id = ANY($2) AND start_at = $3", in.org.id, ids, start*1000)
 		if err != nil {
 			return fmt.Errorf("read the tracks of vehicles: %w", err)
@@ -352,7 +362,11 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 	var first, last time.Time // of the new reports
 	for i := range v.reports {
 		r := &v.reports[i]
-		g := v.segments[track.Start(r.At)]
+		start := track.Start(r.At)
+		g := v.segments[start]
+		if err := g.decode(start); err != nil {
+			return err
+		}
 		if len(g.reports) >= track.MaxReports && !g.reports.Has(&r.Report) {
 			in.reject(r.index, "invalid_value", "/reported_at")
 			continue
@@ -384,6 +398,7 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 			return fmt.Errorf("store a track: %w", err)
 		}
 	}
+	v.segments = nil // to free their memory
 	// A ride ends by a change of state, unless its vehicle is out of contact.
 	if !first.IsZero() && (!first.After(v.stored.StateChangedAt.Std()) || v.stored.State == NonContactable) {
 		// Not longestRide: the rides of a year of thousands of vehicles would take minutes to read.
