@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/fleet/track"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 )
 
@@ -251,5 +252,25 @@ func TestRelayedEvents(t *testing.T) {
 	}
 	if first, last, err := y.OpenStream(t.Context(), y.org); first != 3 || last != 4 || err != nil {
 		t.Errorf("a stream is of events after %d up to %d, %v", first, last, err)
+	}
+}
+
+// TestReportedEvents: the changes of state that reports cause have events, in their order.
+func TestReportedEvents(t *testing.T) {
+	y := newYard(t)
+	y.listen(t)
+	v := y.vehicle(t)
+	y.record(t, report(&v, y.clock(t), map[track.Field]int64{track.Battery: 79}))
+	y.record(t, report(&v, y.clock(t), map[track.Field]int64{track.Battery: 5}), report(&v, y.clock(t).Add(time.Second), map[track.Field]int64{track.Battery: 90}))
+	y.travel(t, time.Hour)
+	y.record(t, report(&v, y.clock(t), nil))
+	list := y.emitted(t)
+	if got, want := eventNames(list), slices.Concat([]string{"vehicle.created"}, slices.Repeat([]string{"vehicle.state_changed"}, 4)); !slices.Equal(got, want) {
+		t.Fatalf("got %v, want %v", got, want)
+	}
+	for i, want := range []string{"battery_low", "battery_charged", "comms_lost", "comms_restored"} {
+		if e := list[i+1]; e.Subject != v.ID || !strings.Contains(string(e.Data), `"event":"`+want+`"`) {
+			t.Errorf("event %d of %s: got %s, want %s", i+1, e.Subject, e.Data, want)
+		}
 	}
 }

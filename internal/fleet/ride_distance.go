@@ -97,15 +97,20 @@ func (s *Service) trackDistance(ctx context.Context, q db.Querier, organizationI
 // not paid for.
 const correctable = "status = 'completed' AND distance_source IN ('track', 'line') AND payment_status IN ('due', 'not_due')"
 
-// longestRide bounds the time from the creation of a ride to its end.
-const longestRide = 400 * 24 * time.Hour
+// longestRide bounds the time from the creation of a ride to its end, longestReservation that to its
+// start.
+const (
+	longestRide        = 400 * 24 * time.Hour
+	longestReservation = 7 * 24 * time.Hour
+)
 
-// noteLateReports notes the ended rides of a vehicle that reports from first to last belong to.
-// Their distances are corrected later, since rides are locked before vehicles.
-func noteLateReports(ctx context.Context, tx *db.Tx, organizationID, vehicleID string, first, last time.Time) error {
+// noteLateReports notes the ended rides of a vehicle that reports from first to last belong to, of
+// those that were created at most longest before. Their distances are corrected later, since rides
+// are locked before vehicles.
+func noteLateReports(ctx context.Context, tx *db.Tx, organizationID, vehicleID string, first, last time.Time, longest time.Duration) error {
 	err := tx.Queue(ctx, "INSERT INTO late_distances (organization_id, ride_id) SELECT organization_id, id FROM rides WHERE organization_id = $1 AND vehicle_id = $2 AND id >= $3 AND "+
 		correctable+" AND coalesce(started_at <= $5 AND ended_at >= $4, FALSE) ON CONFLICT DO NOTHING", // coalesce: by the index of the vehicle, not of times
-		organizationID, vehicleID, idsFrom(ridePrefix, first.Add(-longestRide)), first.UnixMicro(), last.UnixMicro())
+		organizationID, vehicleID, idsFrom(ridePrefix, first.Add(-longest)), first.UnixMicro(), last.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("note late reports: %w", err)
 	}

@@ -107,3 +107,25 @@ func TestDistance(t *testing.T) {
 		})
 	}
 }
+
+// TestDistanceOutOfContact: late reports correct the distance of a ride that ended while its vehicle was
+// out of contact.
+func TestDistanceOutOfContact(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	r := y.ride(t, fleet.Active, v)
+	y.travel(t, 50*time.Minute) // out of contact since minute 30
+	end := to(fleet.Completed)
+	end.EndLocation = optional.Of(*inside())
+	if r = y.put(t, r.ID, end); *r.DistanceMeters != 0 {
+		t.Fatalf("got %d meters", *r.DistanceMeters)
+	}
+	start := r.StartedAt.Std()
+	y.record(t, report(&v, start.Add(40*time.Minute), northBy(1000)), report(&v, start.Add(45*time.Minute), northBy(2000)))
+	if err := fleet.CorrectDistances(t.Context(), y.Service); err != nil {
+		t.Fatal(err)
+	}
+	if got := *y.storedRide(t, r.ID).DistanceMeters; got != 4000 {
+		t.Errorf("got %d meters, want 4000", got)
+	}
+}

@@ -111,3 +111,18 @@ func TestOfflineBounds(t *testing.T) {
 		t.Errorf("without an end: got %s by %s after %d seconds", r.Status, r.EndReason, r.DurationSeconds)
 	}
 }
+
+// TestOfflineRideChanges: a ride of the past has the state changes since its start.
+func TestOfflineRideChanges(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	y.travel(t, 20*time.Minute)
+	r, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID), StartedAt: rfc3339.Time(y.clock(t).Add(-10 * time.Minute))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, err := y.RideChanges(t.Context(), y.db, y.org, &r)
+	if err != nil || len(changes) != 1 || changes[0].Event != "trip_start" || !changes[0].At.Std().Equal(r.StartedAt.Std()) {
+		t.Errorf("got %+v, %v", changes, err)
+	}
+}

@@ -100,6 +100,15 @@ func (s *Service) RecordTelemetryTx(ctx context.Context, tx *db.Tx, organization
 			return TelemetryResult{}, err
 		}
 	}
+	// Last: the first event locks the organization's numbering until the commit.
+	for _, v := range in.vehicles {
+		if len(v.saved) == 0 {
+			continue // telemetry has no events of its own
+		}
+		if err := s.emitVehicle(ctx, tx, a, &v.stored, &v.Vehicle, v.saved); err != nil {
+			return TelemetryResult{}, err
+		}
+	}
 	return in.result(), nil
 }
 
@@ -123,6 +132,7 @@ type reportingVehicle struct {
 	segments  map[int64]*segment
 	corrected int64
 	clock     trackerClock
+	saved     []StateChange // by this call
 }
 
 // timedReport is a report at its corrected time.
@@ -133,8 +143,19 @@ type timedReport struct {
 
 // segment is a stored or new segment of a track.
 type segment struct {
+	stored  []byte // encoded, until it is decoded; nil: none
 	reports track.Segment
 	changed bool
+}
+
+// decode decodes a stored segment that begins at start. It comes late, since the segments of a
+// call take ten times the memory decoded.
+func (g *segment) decode(start int64) (err error) {
+	if g.stored != nil {
+		g.reports, err = g.reports.Decode(g.stored, start)
+		g.stored = nil
+	}
+	return err
 }
 
 func (in *intake) reject(index int, code, pointer string) {
@@ -269,11 +290,12 @@ func (in *intake) correctTimes(ctx context.Context) error {
 		return err
 	}
 	latest := in.now.Add(maxReportAhead).UnixMilli()
+	impossible := in.now.AddDate(0, 0, -int(max(in.org.settings.TrackRetentionDays, trackerMemoryDays)))
 	for _, v := range in.vehicles {
 		stored := clocks[v.ID]
 		v.clock = stored
 		last := v.reports[len(v.reports)-1]
-		v.clock.observe(last.Time(), in.now, in.oldest, in.reports[last.index].Direct)
+		v.clock.observe(last.Time(), in.now, impossible, in.reports[last.index].Direct)
 		if v.clock != stored {
 			if err := v.clock.save(ctx, in.tx, in.org.id, v.ID); err != nil {
 				return err
@@ -324,9 +346,8 @@ func (in *intake) loadSegments(ctx context.Context) error {
 			if err := row.Scan(&id, &encoded); err != nil {
 				return none, err
 			}
-			g := byID[id].segments[start]
-			g.reports, err = g.reports.Decode(encoded, start)
-			return none, err
+			byID[id].segments[start].stored = encoded
+			return none, nil
 		}, "SELECT vehicle_id, reports FROM tracks WHERE organization_id = $1 AND vehicle_id = ANY($2) AND start_at = $3", in.org.id, ids, start*1000)
 		if err != nil {
 			return fmt.Errorf("read the tracks of vehicles: %w", err)
@@ -341,7 +362,15 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 	var first, last time.Time // of the new reports
 	for i := range v.reports {
 		r := &v.reports[i]
-		g := v.segments[track.Start(r.At)]
+		start := track.Start(r.At)
+		g := v.segments[start]
+		if err := g.decode(start); err != nil {
+			return err
+		}
+		if len(g.reports) >= track.MaxReports && !g.reports.Has(&r.Report) {
+			in.reject(r.index, "invalid_value", "/reported_at")
+			continue
+		}
 		if !g.reports.Insert(r.Report) {
 			in.ignore(r.index, "duplicate")
 			continue
@@ -369,8 +398,12 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 			return fmt.Errorf("store a track: %w", err)
 		}
 	}
-	if !first.IsZero() && first.Before(v.stored.StateChangedAt.Std()) { // as rides end by a change of state
-		if err := noteLateReports(ctx, in.tx, in.org.id, v.ID, first, last); err != nil {
+	v.segments = nil // to free their memory
+	// A ride ends by a change of state, unless its vehicle is out of contact.
+	if !first.IsZero() && (!first.After(v.stored.StateChangedAt.Std()) || v.stored.State == NonContactable) {
+		// Not longestRide: the rides of a year of thousands of vehicles would take minutes to read.
+		longest := time.Duration(in.org.settings.MaxRideMinutes)*time.Minute + longestReservation
+		if err := noteLateReports(ctx, in.tx, in.org.id, v.ID, first, last, longest); err != nil {
 			return err
 		}
 	}
@@ -413,6 +446,7 @@ func (in *intake) save(ctx context.Context, v *reportingVehicle) error {
 		v.dueAt = due
 	}
 	in.s.notify(in.tx, in.org.id, VehicleKind, v.ID)
+	v.saved = v.changes
 	if err := queueUpdate(ctx, in.tx, "vehicles", in.org.id, v.ID, v.stored.columns(), v.columns()); err != nil {
 		return err
 	}
@@ -458,7 +492,9 @@ func (v *Vehicle) applyTrackerReport(r *track.Report, now time.Time, settings *S
 		v.OdometerMeters, v.odometerAt = new(n), r.Time()
 	}
 	v.LastReportedAt = rfc3339.Time(r.Time())
-	if isNew {
+	// Of reports that waited in the tracker, those that are as old as a silence restore no contact:
+	// it would be lost again at once.
+	if isNew && r.Time().Add(time.Duration(settings.ContactLostMinutes)*time.Minute).After(now) {
 		v.regainContact(now, settings)
 	}
 	if leveled {

@@ -164,6 +164,46 @@ func TestReportedStates(t *testing.T) {
 	}
 }
 
+// TestReportsThatWaited: contact is restored by a report that is not as old as a silence, once.
+func TestReportsThatWaited(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	y.travel(t, 5*time.Hour)
+	now := y.clock(t)
+	for _, ago := range []time.Duration{4 * time.Hour, 3 * time.Hour, 31 * time.Minute, 20 * time.Minute, 0} {
+		if got := verdicts(y.record(t, report(&v, now.Add(-ago), map[track.Field]int64{track.Battery: 50}))); got != "1 0 0" {
+			t.Errorf("%s ago: got %s", ago, got)
+		}
+		y.travel(t, time.Second)
+	}
+	want := []string{"provider_drop_off available", "comms_lost non_contactable", "comms_restored available"}
+	if got := y.history(t, v.ID); !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+// TestFullSegment: a quarter of an hour has a limited number of reports.
+func TestFullSegment(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	y.travel(t, time.Hour)
+	start := track.Start(y.clock(t).Add(-30 * time.Minute).UnixMilli())
+	var list []fleet.Report
+	for i := range track.MaxReports {
+		list = append(list, report(&v, time.UnixMilli(start+1+int64(i)*80), nil))
+	}
+	if got := y.record(t, list...); got.Rejected > 0 {
+		t.Fatalf("got %d rejected", got.Rejected)
+	}
+	got := verdicts(y.record(t, list[5], report(&v, time.UnixMilli(start), nil), report(&v, time.UnixMilli(start-1), nil)))
+	if want := "0 2 1, 0 ignored duplicate, 1 rejected invalid_value/reported_at, 2 ignored out_of_order"; got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	if got := len(y.track(t, v.ID)); got != track.MaxReports+1 {
+		t.Errorf("got %d reports", got)
+	}
+}
+
 // TestClocks: a wrong clock of a tracker heals by itself, one that is right is never corrected.
 func TestClocks(t *testing.T) {
 	const step = 2 * time.Minute

@@ -17,12 +17,15 @@ const (
 	// clockJitter bounds the differences of consistent reports.
 	clockJitter = 30 * time.Second
 	// clockAheadCalls is the number of consistent calls with reports from the future, or from
-	// before all stored tracks, that show a wrong clock.
+	// before anything that may have waited, that show a wrong clock.
 	clockAheadCalls = 2
 	// clockBehindCalls and clockBehindFor are the evidence for other clocks that are behind:
 	// reports that waited would catch up meanwhile.
 	clockBehindCalls = 3
 	clockBehindFor   = 10 * time.Minute
+	// trackerMemoryDays is the time that reports may wait in a tracker, even if tracks are deleted
+	// sooner.
+	trackerMemoryDays = 30
 )
 
 // trackerClock is what is known about the clock of a vehicle's tracker. The zero value is a

@@ -927,11 +927,15 @@ func (s *Service) EachVehicleChange(ctx context.Context, organizationID, vehicle
 // RideChanges returns the state changes of the vehicle caused by a ride, the first
 // one first, at most 100.
 func (s *Service) RideChanges(ctx context.Context, q db.Querier, organizationID string, r *Ride) ([]StateChange, error) {
+	from := r.CreatedAt.Std()
+	if r.backdated() {
+		from = r.StartedAt.Std()
+	}
 	list, err := db.All(ctx, q, func(row db.Row) (c StateChange, err error) {
 		err = row.Scan(db.IntoJSON(&c))
 		return c, err
 	}, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = $2 AND id >= $3 ORDER BY id LIMIT 100",
-		organizationID, r.VehicleID, idsFrom(eventPrefix, r.CreatedAt.Std()))
+		organizationID, r.VehicleID, idsFrom(eventPrefix, from))
 	if err != nil {
 		return nil, fmt.Errorf("read the state changes of a ride: %w", err)
 	}

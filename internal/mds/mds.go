@@ -201,6 +201,9 @@ func accepts(lines []string, mediaType string) bool {
 	return false
 }
 
+// commitTime is the time after the end of an hour in which transactions that began in it may commit.
+const commitTime = time.Minute
+
 // hour returns the hour that a parameter names: "2026-10-25T07", in UTC. Errors: 400 for
 // another form; 404 for hours that are not over or before the area existed; 202 while
 // the data of the hour may still change.
@@ -217,7 +220,7 @@ func (c *call) hour(ctx context.Context, name string) (from, to time.Time, err e
 		return from, to, faultf(http.StatusNotFound, "not_found", "The hour is not in the past, or before operations began.")
 	}
 	complete, err := c.service.MDSComplete(ctx, c.area, to)
-	if err == nil && !complete {
+	if err == nil && (!complete || c.area.Now.Before(to.Add(commitTime))) {
 		err = faultf(http.StatusAccepted, "not_available", "The data of this hour is not available yet.")
 	}
 	return from, to, err

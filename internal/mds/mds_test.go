@@ -350,6 +350,26 @@ func TestAuthorization(t *testing.T) {
 	}
 }
 
+// TestCommitTime: an hour is not complete while transactions that began in it may commit.
+func TestCommitTime(t *testing.T) {
+	r := newRig(t)
+	hour := time.Now().UTC().Truncate(time.Hour).Add(2 * time.Hour)
+	for _, step := range []struct {
+		after time.Duration
+		want  int
+	}{{-time.Minute, 404}, {10 * time.Second, 202}, {2 * time.Minute, 200}} {
+		err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+			return r.fleet.AdvanceClockTx(t.Context(), tx, r.org, hour.Add(step.after))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := r.get("trips?end_time="+hourOf(hour.Add(-time.Hour)), ""); w.Code != step.want {
+			t.Errorf("%s after the hour: got %d %s, want %d", step.after, w.Code, w.Body, step.want)
+		}
+	}
+}
+
 func TestRequests(t *testing.T) {
 	r := newRig(t)
 	now := time.Now()

@@ -20,9 +20,11 @@ import (
 func (r *Request) Reports(limit int) (list [][]byte, err error) {
 	if r.ndjson {
 		for line := range bytes.SplitSeq(bytes.TrimRight(r.Body, "\r\n"), []byte("\n")) {
-			list = append(list, bytes.TrimSuffix(line, []byte("\r")))
+			if list = append(list, bytes.TrimSuffix(line, []byte("\r"))); len(list) > limit {
+				break // a body of 8 MB could have as many lines
+			}
 		}
-	} else if list, err = r.listedReports(); err != nil {
+	} else if list, err = r.listedReports(limit); err != nil {
 		return nil, err
 	}
 	if len(list) > limit {
@@ -31,8 +33,9 @@ func (r *Request) Reports(limit int) (list [][]byte, err error) {
 	return list, nil
 }
 
-// listedReports returns the items of a body of JSON: an object with one list.
-func (r *Request) listedReports() (list [][]byte, err error) {
+// listedReports returns the items of a body of JSON: an object with one list. Of more than limit it
+// returns one too many.
+func (r *Request) listedReports(limit int) (list [][]byte, err error) {
 	switch {
 	case !utf8.Valid(r.Body):
 		return nil, apiErrorf("invalid_json", "The text is not UTF-8.")
@@ -55,7 +58,9 @@ func (r *Request) listedReports() (list [][]byte, err error) {
 		return nil, invalid([]schema.FieldError{{Code: "invalid_type", Pointer: schema.Pointer("#", name), Detail: name + " must be an array."}})
 	}
 	for item := range schema.ItemsOf(items) {
-		list = append(list, item)
+		if list = append(list, item); len(list) > limit {
+			break
+		}
 	}
 	return list, nil
 }

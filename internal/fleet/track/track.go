@@ -13,6 +13,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/geo"
@@ -82,22 +83,38 @@ func Start(at int64) int64 {
 	return start
 }
 
+// MaxReports bounds the reports of a segment, which is read and written as a whole. It allows
+// eleven a second. Callers of [Segment.Insert] check it.
+const MaxReports = 10_000
+
 // Insert adds a report at its place. It returns false for a duplicate.
 func (s *Segment) Insert(r Report) bool {
-	i := len(*s)
-	for ; i > 0 && (*s)[i-1].At >= r.At; i-- {
-		if (*s)[i-1] == r {
-			return false
-		}
-		if (*s)[i-1].At == r.At {
-			continue
+	place, known := s.find(&r)
+	if !known {
+		*s = slices.Insert(*s, place, r)
+	}
+	return !known
+}
+
+// Has reports whether a report is in the segment.
+func (s Segment) Has(r *Report) bool {
+	_, known := s.find(r)
+	return known
+}
+
+// find returns the place of a report, after the others of the same time, and whether it is there
+// already.
+func (s Segment) find(r *Report) (place int, known bool) {
+	place = len(s)
+	if place > 0 && s[place-1].At > r.At { // else it is the latest, as most are
+		place = sort.Search(len(s), func(i int) bool { return s[i].At > r.At })
+	}
+	for i := place - 1; i >= 0 && s[i].At == r.At; i-- {
+		if s[i] == *r {
+			return place, true
 		}
 	}
-	for i < len(*s) && (*s)[i].At == r.At { // after those of the same time
-		i++
-	}
-	*s = slices.Insert(*s, i, r)
-	return true
+	return place, false
 }
 
 // version is the first byte of an encoded segment.
@@ -250,8 +267,12 @@ func (p *Path) AddPosition(at int64, lat, lng, least float64) {
 // Meters returns the distance; false with fewer than two positions.
 func (p *Path) Meters() (int64, bool) { return int64(math.Round(p.meters)), p.count > 1 }
 
+// simplifiedAtOnce bounds the reports of a line that are compared with each other: the time grows
+// with their square in the worst case.
+const simplifiedAtOnce = 1000
+
 // Simplify returns the located reports without those that are within meters of the line through
-// the others (Douglas and Peucker). The first and the last one stay.
+// the others (Douglas and Peucker). The first and the last one stay, and every thousandth.
 func Simplify(list []Report, meters float64) []Report {
 	var located []Report
 	for i := range list {
@@ -263,9 +284,13 @@ func Simplify(list []Report, meters float64) []Report {
 		return located
 	}
 	stays := make([]bool, len(located))
-	stays[0], stays[len(located)-1] = true, true
+	stays[len(located)-1] = true
 	type span struct{ first, last int }
-	open := []span{{0, len(located) - 1}}
+	var open []span
+	for first := 0; first < len(located)-1; first += simplifiedAtOnce {
+		stays[first] = true
+		open = append(open, span{first, min(first+simplifiedAtOnce, len(located)-1)})
+	}
 	for len(open) > 0 {
 		s := open[len(open)-1]
 		open = open[:len(open)-1]

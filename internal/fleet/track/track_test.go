@@ -40,6 +40,9 @@ func TestSegments(t *testing.T) {
 				}
 			}
 			known := slices.Contains(model, p)
+			if s.Has(&p) != known {
+				t.Fatalf("has a known report (%v): got %v", known, !known)
+			}
 			if got := s.Insert(p); got == known {
 				t.Fatalf("insert of a known report (%v): got %v", known, got)
 			}
@@ -149,5 +152,20 @@ func TestSimplify(t *testing.T) {
 	}
 	if got := track.Simplify(list, 0); len(got) != 6 {
 		t.Errorf("0 meters: got %d reports, want all 6 with a position", len(got))
+	}
+}
+
+// TestSimplifyMany: a long line is simplified in pieces, whose ends stay.
+func TestSimplifyMany(t *testing.T) {
+	var list []track.Report
+	for i := range int64(4500) {
+		list = append(list, at(i, 0, float64(i)))
+	}
+	var seconds []int64
+	for _, p := range track.Simplify(list, 5) {
+		seconds = append(seconds, p.At/1000)
+	}
+	if !slices.Equal(seconds, []int64{0, 1000, 2000, 3000, 4000, 4499}) {
+		t.Errorf("got the reports of the seconds %v", seconds)
 	}
 }

@@ -2,6 +2,7 @@ package fleetapi_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,22 @@ func TestTelemetryRefused(t *testing.T) {
 	}
 }
 
+// TestTooManyLines: a body of short lines takes little more memory than the body.
+func TestTooManyLines(t *testing.T) {
+	p := newRig(t).live.tenant(t, ours)
+	for kind, body := range map[string]string{
+		rest.NDJSON:        strings.Repeat("\n", 7<<20) + "1",
+		"application/json": `{"reports":[` + strings.Repeat("1,", 3<<20) + "1]}",
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		refused(t, kind, p.Do("POST", "/telemetry", body, "Content-Type: "+kind), 413, "body_too_large")
+		if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 100<<20 {
+			t.Errorf("%s: took %d MB", kind, (after.TotalAlloc-before.TotalAlloc)>>20)
+		}
+	}
+}
+
 // TestTelemetryBudget: reports beyond the budget of a key are not taken; those before are.
 func TestTelemetryBudget(t *testing.T) {
 	e := newRig(t).live
@@ -200,6 +217,29 @@ func TestTrack(t *testing.T) {
 	}
 	refused(t, "32 days", p.Get(path+"?from=2026-01-01T00:00:00Z&to=2026-02-02T00:00:00Z"), 400, "range_too_large")
 	refused(t, "backwards", p.Get(path+"?from=2026-02-01T00:00:00Z&to=2026-01-02T00:00:00Z"), 400, "invalid_parameter")
+}
+
+// TestTrackExport: an export has all pages of a track.
+func TestTrackExport(t *testing.T) {
+	p := newRig(t).live.tenant(t, ours)
+	v := p.vehicle()
+	start := time.Now().UTC().Truncate(time.Hour).Add(-2 * time.Hour)
+	const points = 10_050
+	var lines []string
+	for i := range points {
+		lines = append(lines, fmt.Sprintf(`{"vehicle":{"id":"%s"},"reported_at":"%s","location":{"lat":52.5,"lng":%.6f}}`,
+			v.text("id"), start.Add(time.Duration(i)*100*time.Millisecond).Format("2006-01-02T15:04:05.000Z"), 13.1+float64(i)/100_000))
+	}
+	for _, part := range [][]string{lines[:9000], lines[9000:]} {
+		telemetryOf(t, p.Do("POST", "/telemetry", strings.Join(part, "\n"), "Content-Type: "+rest.NDJSON), 200)
+	}
+	path := "/vehicles/" + v.text("id") + "/track"
+	if got := strings.Count(p.Get(path, "Accept: "+rest.NDJSON).Body, "\n"); got != points {
+		t.Errorf("NDJSON: got %d points", got)
+	}
+	if got := p.Get(path, "Accept: "+rest.GeoJSON).Body; strings.Count(got, "[13.") != points || strings.Count(got, "LineString") != 1 || !strings.Contains(got, `"to":"`+start.Add((points-1)*100*time.Millisecond).Format("2006-01-02T15:04:05.000Z")) {
+		t.Errorf("GeoJSON: got %d points, %d lines", strings.Count(got, "[13."), strings.Count(got, "LineString"))
+	}
 }
 
 func TestVehicleEvents(t *testing.T) {

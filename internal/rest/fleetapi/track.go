@@ -129,42 +129,69 @@ func (a *API) getTrack(ctx context.Context, r *rest.Request) (rest.Response, err
 	case meters < 0:
 		return rest.Response{}, rest.BadParameter("simplify_meters", "simplify_meters must be at least 0.")
 	}
-	limit := trackPage
 	if r.Exporting() {
-		limit = 0
+		// In pages, each simplified: all points of a month could exhaust the memory.
+		return a.exportTrack(r, v.ID, func(fn func(points []track.Report) error) error {
+			for at := from; !at.IsZero(); {
+				points, next, err := a.Fleet.Track(ctx, a.DB, r.Key.OrganizationID, v.ID, at, to, trackPage)
+				if err == nil {
+					err = fn(track.Simplify(points, meters))
+				}
+				if err != nil {
+					return err
+				}
+				at = next
+			}
+			return nil
+		})
 	}
-	points, next, err := a.Fleet.Track(ctx, a.DB, r.Key.OrganizationID, v.ID, from, to, limit)
+	points, next, err := a.Fleet.Track(ctx, a.DB, r.Key.OrganizationID, v.ID, from, to, trackPage)
 	if err != nil {
 		return rest.Response{}, err
 	}
 	points = track.Simplify(points, meters)
-	if r.ExportingGeoJSON() {
-		return rest.Export(rest.All(trackFeatures(v.ID, points))), nil
-	}
 	w := wireTrack{Object: "track", Points: make([]wireTrackPoint, len(points)), NextFrom: rfc3339.Time(next)}
 	for i := range points {
 		w.Points[i] = wireOfPoint(&points[i])
 	}
-	if r.Exporting() {
-		return rest.Export(rest.All(w.Points)), nil
-	}
 	return rest.OK(w), nil
 }
 
-// trackFeatures returns the line through the points; none for fewer than two.
-func trackFeatures(vehicleID string, points []track.Report) []trackLine {
-	if len(points) < 2 {
-		return nil
+// exportTrack returns an export of pages of points.
+func (a *API) exportTrack(r *rest.Request, vehicleID string, pages func(fn func(points []track.Report) error) error) (rest.Response, error) {
+	if !r.ExportingGeoJSON() {
+		return rest.Export(rest.Each(func(give func(wireTrackPoint) error) error {
+			return pages(func(points []track.Report) error {
+				for i := range points {
+					if err := give(wireOfPoint(&points[i])); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})), nil
 	}
-	line := trackLine{
-		ID: vehicleID, VehicleID: vehicleID, From: rfc3339.Time(points[0].Time()), To: rfc3339.Time(points[len(points)-1].Time()),
-		Geometry: trackGeometry{Type: "LineString"},
+	line := trackLine{ID: vehicleID, VehicleID: vehicleID, Geometry: trackGeometry{Type: "LineString"}}
+	if err := pages(line.add); err != nil {
+		return rest.Response{}, err
 	}
+	if len(line.Geometry.Coordinates) < 2 {
+		return rest.Export(rest.All([]trackLine{})), nil
+	}
+	return rest.Export(rest.All([]trackLine{line})), nil
+}
+
+// add appends points to the line.
+func (l *trackLine) add(points []track.Report) error {
 	for i := range points {
 		w := wireOfPoint(&points[i])
-		line.Geometry.Coordinates = append(line.Geometry.Coordinates, [2]float64{w.Lng, w.Lat})
+		if len(l.Geometry.Coordinates) == 0 {
+			l.From = w.At
+		}
+		l.To = w.At
+		l.Geometry.Coordinates = append(l.Geometry.Coordinates, [2]float64{w.Lng, w.Lat})
 	}
-	return []trackLine{line}
+	return nil
 }
 
 type wireVehicleEvent struct {

@@ -3,7 +3,8 @@
 // tracker, which names its vehicle.
 //
 // A tracker repeats a report until the answer is 200. So that is the answer to all that were
-// stored, duplicates and late ones included, and 400 that to values which no repetition mends.
+// stored, duplicates and late ones included, and to those that are older than the tracks that are
+// stored; 400 is that to values which no repetition mends.
 package osmand
 
 import (
@@ -139,6 +140,9 @@ func (h *Handler) receive(w http.ResponseWriter, r *http.Request, secret string)
 		return 0, "", err
 	}
 	if got.Rejected > 0 {
+		if got.Verdicts[0].Code == "invalid_value" { // older than all tracks: the tracker must go on to later ones
+			return http.StatusOK, "", nil
+		}
 		return http.StatusBadRequest, "The report was rejected: " + got.Verdicts[0].Code + ".", nil
 	}
 	return http.StatusOK, "", nil

@@ -151,6 +151,24 @@ func TestWrongClock(t *testing.T) {
 	}
 }
 
+// TestTooOld: a report that waited for longer than tracks are stored is neither of now nor repeated
+// for ever. One from 1970 shows a wrong clock.
+func TestTooOld(t *testing.T) {
+	k := newTracker(t)
+	k.write(func(ctx context.Context, tx *db.Tx) error {
+		_, _, err := k.UpdateSettingsTx(ctx, tx, org, fleet.SettingsChange{TrackRetentionDays: optional.Of(int64(1))})
+		return err
+	})
+	for i, at := range []time.Time{time.Now().Add(-25 * time.Hour), time.UnixMilli(1000)} {
+		if got := k.send("GET", k.path, fmt.Sprintf("timestamp=%d&lat=52.5&lon=13.4", at.UnixMilli()), ""); got != 200 {
+			t.Errorf("got %d", got)
+		}
+		if got := len(k.stored()); got != i {
+			t.Errorf("%d reports are stored about now, want %d", got, i)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	k := newTracker(t)
 	for query, want := range map[string]int{
