@@ -460,6 +460,22 @@ func TestEvents(t *testing.T) {
 	refused(t, "theirs", r.other().Do("POST", at, ""), 404, "not_found")
 }
 
+// TestAttackFleetByHelpdeskKey: a key without any permission for the fleet has its events sent.
+func TestAttackFleetByHelpdeskKey(t *testing.T) {
+	r := newRig(t)
+	for _, source := range []string{"fleet", "sandbox"} {
+		body := fields{"url": "https://93.184.215.14/", "events": []string{"*"}, "source": source}
+		refused(t, source, r.Do("POST", "/webhooks", jsonOf(t, body)), 403, "permission_denied")
+		made := send(t, r.admin(), "POST", "/webhooks", jsonOf(t, body), 201)
+		if made["source"] != source {
+			t.Errorf("got %v", made)
+		}
+		at := "/webhooks/" + made.text("id")
+		refused(t, "another address for "+source, r.Do("PUT", at, `{"url": "https://93.184.215.15/"}`), 403, "permission_denied")
+		send(t, r.admin(), "PUT", at, `{"url": "https://93.184.215.15/"}`, 200)
+	}
+}
+
 // TestAttackReplayToAnotherKey: a key without permission to read the audit log repeats the
 // request with which an admin's key subscribed to it, to get the secret.
 func TestAttackReplayToAnotherKey(t *testing.T) {
