@@ -78,6 +78,13 @@ func NewFleetID(at time.Time, entropy ulid.MonotonicReader) (string, error) {
 	return fleetPrefix + id.String(), err
 }
 
+// IsFleetID reports whether an id has the form of those of [NewFleetID].
+func IsFleetID(id string) bool {
+	rest, ok := strings.CutPrefix(id, fleetPrefix)
+	_, err := ulid.ParseStrict(rest)
+	return ok && err == nil
+}
+
 // StoreTx stores copies of events of a fleet and returns those that were not stored before.
 func StoreTx(ctx context.Context, tx *db.Tx, events []Event) ([]Event, error) {
 	var fresh []Event

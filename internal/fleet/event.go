@@ -21,8 +21,8 @@ import (
 // Only organizations that somebody listens to have events, so that others pay a look-up by key in a
 // statement that they run anyway.
 
-// StreamMemory is how long after the end of a stream its organization's events are still recorded,
-// so that the stream can be resumed. Events are kept at least that long.
+// StreamMemory is how long after the end of a stream or of the last webhook an organization's events
+// are still recorded, so that the stream can be resumed. Events are kept at least that long.
 const StreamMemory = 24 * time.Hour
 
 // Event is a recorded event.
@@ -263,7 +263,9 @@ func changedMembers(before, after []byte) ([]string, error) {
 // NULL: they are not.
 const recordedUntil = "(SELECT CASE WHEN e.webhooks THEN 9223372036854775807 ELSE e.streams_until END FROM event_logs e WHERE e.organization_id = s.organization_id)"
 
-// RecordEvents makes the service record the events of exactly these organizations for webhooks.
+// RecordEvents makes the service record the events of exactly these organizations for webhooks. Those of
+// others are recorded for [StreamMemory] more: a process that was slow may not know a new webhook yet,
+// whose events must not be lost until the next call.
 func (s *Service) RecordEvents(ctx context.Context, organizationIDs []string) error {
 	have, err := db.All(ctx, s.db, scanID, "SELECT organization_id FROM event_logs WHERE webhooks ORDER BY organization_id")
 	if err != nil {
@@ -282,7 +284,8 @@ func (s *Service) RecordEvents(ctx context.Context, organizationIDs []string) er
 		}
 		for _, id := range have {
 			if _, ok := slices.BinarySearch(wanted, id); !ok {
-				if err := tx.Queue(ctx, "UPDATE event_logs SET webhooks = FALSE WHERE organization_id = $1", id); err != nil {
+				if err := tx.Queue(ctx, `UPDATE event_logs SET webhooks = FALSE, streams_until = CASE WHEN streams_until > $2 THEN streams_until ELSE $2 END
+					WHERE organization_id = $1`, id, tx.Now.Add(StreamMemory).UnixMicro()); err != nil {
 					return err
 				}
 			}

@@ -166,6 +166,27 @@ func TestEventsNotRecorded(t *testing.T) {
 	}
 }
 
+// A process that does not know a new webhook yet loses none of its events.
+func TestEventsOfNewWebhook(t *testing.T) {
+	y := newYard(t)
+	y.listen(t)
+	if err := y.RecordEvents(t.Context(), nil); err != nil { // what the process knows
+		t.Fatal(err)
+	}
+	y.customer(t)
+	if got := eventNames(y.emitted(t)); !slices.Equal(got, []string{"customer.created"}) {
+		t.Fatalf("got %v", got)
+	}
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "UPDATE event_logs SET streams_until = streams_until - $1", (fleet.StreamMemory + time.Second).Microseconds())
+		return err
+	})
+	y.customer(t)
+	if n := len(y.emitted(t)); n != 1 {
+		t.Errorf("got %d events a day after the last webhook, want 1", n)
+	}
+}
+
 // An advance of the clock records the events of exactly the changes that were due, at their due times.
 func TestEventsOfTimeTravel(t *testing.T) {
 	y := newYard(t)

@@ -206,17 +206,26 @@ func (id uuidInput) check(v *problem.Validation, path string) {
 	}
 }
 
+// eventIDInput is the id of an event of any source; empty: none.
+type eventIDInput string
+
+func (id eventIDInput) check(v *problem.Validation, path string) {
+	if !event.IsFleetID(string(id)) {
+		uuidInput(id).check(v, path)
+	}
+}
+
 type findDeliveries struct {
-	WebhookID    uuidInput  `json:"webhookId,omitempty"`
-	Event        event.Name `json:"event,omitempty"`
-	EventID      uuidInput  `json:"eventId,omitempty"`
-	TicketID     uuidInput  `json:"ticketId,omitempty"`
-	TicketNumber *int64     `json:"ticketNumber"`
-	States       []string   `json:"states,omitempty"`
-	From         time.Time  `json:"from,omitzero"`
-	To           time.Time  `json:"to,omitzero"`
-	Before       string     `json:"before,omitempty"`
-	Limit        *int       `json:"limit"`
+	WebhookID    uuidInput    `json:"webhookId,omitempty"`
+	Event        event.Name   `json:"event,omitempty"`
+	EventID      eventIDInput `json:"eventId,omitempty"`
+	TicketID     uuidInput    `json:"ticketId,omitempty"`
+	TicketNumber *int64       `json:"ticketNumber"`
+	States       []string     `json:"states,omitempty"`
+	From         time.Time    `json:"from,omitzero"`
+	To           time.Time    `json:"to,omitzero"`
+	Before       string       `json:"before,omitempty"`
+	Limit        *int         `json:"limit"`
 }
 
 // Check implements [problem.Checker].
@@ -349,13 +358,13 @@ func (p webhookProcedures) upcoming(ctx context.Context, in upcomingInput) ([]up
 
 // replayInput selects deliveries, an event, or a time range of one webhook.
 type replayInput struct {
-	DeliveryIDs []string   `json:"deliveryIds,omitempty"`
-	EventID     uuidInput  `json:"eventId,omitempty"`
-	WebhookID   uuidInput  `json:"webhookId,omitempty"`
-	From        time.Time  `json:"from,omitzero"`
-	To          time.Time  `json:"to,omitzero"`
-	FailedOnly  *bool      `json:"failedOnly"`
-	Event       event.Name `json:"event,omitempty"`
+	DeliveryIDs []string     `json:"deliveryIds,omitempty"`
+	EventID     eventIDInput `json:"eventId,omitempty"`
+	WebhookID   uuidInput    `json:"webhookId,omitempty"`
+	From        time.Time    `json:"from,omitzero"`
+	To          time.Time    `json:"to,omitzero"`
+	FailedOnly  *bool        `json:"failedOnly"`
+	Event       event.Name   `json:"event,omitempty"`
 }
 
 // Check implements [problem.Checker].

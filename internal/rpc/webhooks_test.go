@@ -212,6 +212,7 @@ func TestWebhookProceduresRefuse(t *testing.T) {
 		`{"deliveryIds":[]}`:       {"deliveryIds", "must name from 1 to 1000 deliveries"},
 		`{"deliveryIds":"all"}`:    {"deliveryIds", "must be an array"},
 		`{"eventId":"everything"}`: {"eventId", "must be a UUID"},
+		`{"eventId":"evt_1"}`:      {"eventId", "must be a UUID"},
 		`{"deliveryIds":["x"],"event":"ticket.created"}`:                                                                                         {"deliveryIds", "must be the only member"},
 		`{"eventId":"11111111-1111-7111-8111-111111111111","from":"2026-01-01T00:00:00Z"}`:                                                       {"eventId", "must not be given beside from, to, failedOnly or event"},
 		`{"webhookId":"11111111-1111-7111-8111-111111111111","from":"2026-01-01T00:00:00Z"}`:                                                     {"to", "is required"},
@@ -340,6 +341,9 @@ func TestWebhookHistoryProcedures(t *testing.T) {
 	f.want("GET", "webhooks.upcoming", `{"webhookId":"`+hook+`"}`, 404, missing("webhooks.upcoming", "there is no such webhook"))
 	f.want("POST", "webhooks.replay", `{"deliveryIds":["`+delivery+`"]}`, 404, missing("webhooks.replay", `there is no delivery \"ID\"`))
 	f.want("POST", "webhooks.replay", `{"eventId":"`+emitted[0].ID+`"}`, 404, missing("webhooks.replay", "the event does not exist or has been purged"))
+	const ofFleet = `{"eventId":"evt_01KKNTQ6YAEDQRB018TR4SJM6R"}`
+	f.want("GET", "webhooks.deliveries", ofFleet, 200, result(`{"deliveries":[],"next":null}`))
+	f.want("POST", "webhooks.replay", ofFleet, 404, missing("webhooks.replay", "the event does not exist or has been purged"))
 	f.want("POST", "webhooks.replay", `{`+span+`}`, 404, missing("webhooks.replay", "there is no such webhook"))
 }
 

@@ -80,7 +80,6 @@ func (s *Service) deliverInOrder(ctx context.Context, j *queue.Job) error {
 		return errOtherKind
 	}
 	if j.Kind == FleetKind {
-		defer s.subjects.enter(j.ID)()
 		if err := s.awaitSubject(ctx, j); err != nil {
 			return err
 		}

@@ -80,13 +80,18 @@ func (s *Service) relaySource(ctx context.Context, source Source) error {
 		return err
 	}
 	var failed []error
-	for _, id := range organizations {
-		for more := true; more && err == nil; {
-			more, err = s.relaySome(ctx, source, id)
+	for len(organizations) > 0 { // in turns: one with many events delays no other
+		var left []string
+		for _, id := range organizations {
+			more, err := s.relaySome(ctx, source, id)
+			switch {
+			case err != nil:
+				failed = append(failed, fmt.Errorf("organization %s: %w", id, err))
+			case more:
+				left = append(left, id)
+			}
 		}
-		if err != nil {
-			failed, err = append(failed, fmt.Errorf("organization %s: %w", id, err)), nil
-		}
+		organizations = left
 	}
 	return errors.Join(failed...)
 }

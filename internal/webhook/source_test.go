@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -180,6 +181,70 @@ func TestFleetBacklog(t *testing.T) {
 			t.Errorf("got %d posts, want 42 and two retries", got)
 		}
 	})
+}
+
+// A delivery that was claimed before the webhook failed in another process waits: the failed one of its
+// vehicle comes first, once the webhook is enabled again.
+func TestFleetFailedElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T, d *db.DB, n *network) {
+		f := &fleetLog{source: event.Fleet}
+		r := newRig(t, d, n, withFleet(f))
+		rc := n.receive("receiver.example.com", nil)
+		w := r.create(webhook.New{Source: event.Fleet})
+		set := func(state webhook.State) {
+			t.Helper()
+			if err := d.Write(t.Context(), func(tx *db.Tx) error {
+				_, err := tx.Exec(t.Context(), "UPDATE webhooks SET state = $2 WHERE id = $1", w.ID, string(state))
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.start()
+		f.add("a")
+		r.relay()
+		time.Sleep(100 * time.Millisecond) // the process knows the webhook as enabled
+		set(webhook.Failed)
+		f.add("a")
+		r.relay()
+		time.Sleep(500 * time.Millisecond)
+		if got := rc.numbers(); !slices.Equal(got, []int{1}) {
+			t.Fatalf("got %v while the webhook was failed, want 1", got)
+		}
+		set(webhook.Enabled)
+		time.Sleep(2 * time.Second)
+		if got := rc.numbers(); !slices.Equal(got, []int{1, 2}) {
+			t.Errorf("got %v, want 1 and 2", got)
+		}
+	})
+}
+
+// busyFleets is a source of several organizations without webhooks.
+type busyFleets struct {
+	fleetLog
+	left  map[string]int // events, by organization
+	reads []string       // organizations, in the order of reads
+}
+
+func (b *busyFleets) WaitingEvents(context.Context) ([]string, error) {
+	return slices.Sorted(maps.Keys(b.left)), nil
+}
+
+func (b *busyFleets) NextEvents(_ context.Context, organizationID string, limit int) ([]event.Event, int64, error) {
+	b.reads = append(b.reads, organizationID)
+	n := min(b.left[organizationID], limit)
+	b.left[organizationID] -= n
+	return make([]event.Event, n), 0, nil
+}
+
+// An organization with many events does not delay those of others.
+func TestFleetRelayInTurns(t *testing.T) {
+	b := &busyFleets{fleetLog: fleetLog{source: event.Fleet}, left: map[string]int{"many": 250, "one": 1}}
+	r := newRig(t, dbtest.New(t), newNetwork(t), func(c *webhook.Config) { c.Sources = []webhook.Source{b} })
+	r.relay()
+	if want := []string{"many", "one", "many", "many"}; !slices.Equal(b.reads, want) {
+		t.Errorf("read events of %v, want %v", b.reads, want)
+	}
 }
 
 // Events read again after a crash have no second deliveries.

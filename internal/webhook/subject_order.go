@@ -13,37 +13,14 @@ import (
 
 // Deliveries of fleets name a subject, the vehicle of a ride for instance. Of one webhook and
 // subject, only the first waiting delivery in the order of the jobs is sent. The others wait while
-// this process runs the first one. Otherwise they make room in their lane, since the first one may need it. So a
+// a process runs the first one. Otherwise they make room in their lane, since the first one may need it. So a
 // receiver gets the events of a vehicle in order, and a delivery that is retried delays those of its
 // vehicle only.
 
 // subjectOrder wakes the claimed deliveries of a webhook that wait for others of their subjects.
 type subjectOrder struct {
-	mu      sync.Mutex
-	byID    map[string]chan struct{} // by webhook; closed when attempts were recorded
-	running map[string]bool          // deliveries that this process has claimed
-}
-
-// enter notes that this process runs a delivery. leave must be called at its end.
-func (so *subjectOrder) enter(deliveryID string) (leave func()) {
-	so.mu.Lock()
-	defer so.mu.Unlock()
-	if so.running == nil {
-		so.running = make(map[string]bool)
-	}
-	so.running[deliveryID] = true
-	return func() {
-		so.mu.Lock()
-		defer so.mu.Unlock()
-		delete(so.running, deliveryID)
-	}
-}
-
-// runs reports whether this process runs a delivery.
-func (so *subjectOrder) runs(deliveryID string) bool {
-	so.mu.Lock()
-	defer so.mu.Unlock()
-	return so.running[deliveryID]
+	mu   sync.Mutex
+	byID map[string]chan struct{} // by webhook; closed when attempts were recorded
 }
 
 // recorded returns a channel that is closed when the next attempts of a webhook are recorded.
@@ -78,34 +55,40 @@ type behindError struct {
 
 func (*behindError) Error() string { return "an earlier delivery of the same subject waits" }
 
-// sqlAhead selects the first waiting delivery, and its due time, among those of the same webhook and
-// subject that precede another one. Ids almost have the order of jobs, so only the first few are
-// compared.
-const sqlAhead = `SELECT a.id, a.next_at FROM (
-		SELECT o.id, o.next_at FROM deliveries d JOIN deliveries o ON o.webhook_id = d.webhook_id AND o.subject = d.subject AND o.state < 2 AND o.subject IS NOT NULL
-		WHERE d.webhook_id = $1 AND d.id = $2 ORDER BY o.id LIMIT 16) AS a
-	JOIN jobs j ON j.id = a.id WHERE j.seq < $3 ORDER BY j.seq LIMIT 1`
+// sqlAhead selects whether a webhook is enabled, and the first waiting delivery among those of the
+// same subject that precede another one: whether there is one, its due time, and whether a
+// process runs it. Ids almost have the order of jobs, so only the first few are compared.
+const sqlAhead = `SELECT w.state = 'enabled', a.id IS NOT NULL, a.next_at, coalesce(a.state, 0) = 2 FROM webhooks w LEFT JOIN (
+		SELECT f.id, f.next_at, j.state FROM (
+			SELECT o.id, o.next_at FROM deliveries d JOIN deliveries o ON o.webhook_id = d.webhook_id AND o.subject = d.subject AND o.state < 2 AND o.subject IS NOT NULL
+			WHERE d.webhook_id = $1 AND d.id = $2 ORDER BY o.id LIMIT 16) AS f
+		JOIN jobs j ON j.id = f.id WHERE j.seq < $3 ORDER BY j.seq LIMIT 1) AS a ON TRUE
+	WHERE w.id = $1`
 
 // awaitSubject waits until no earlier delivery of the same subject waits. It returns a behindError if
-// this process does not run the earlier one.
+// no process runs the earlier one, and errLater if the webhook is not enabled: an earlier delivery may
+// just have failed for the last time in another process.
 func (s *Service) awaitSubject(ctx context.Context, j *queue.Job) error {
 	for {
 		recorded := s.subjects.recorded(j.Lane)
-		var ahead string
+		var enabled, ahead, running bool
 		var due time.Time
-		err := s.db.QueryRow(context.WithoutCancel(ctx), sqlAhead, j.Lane, j.ID, j.Order()).Scan(&ahead, db.IntoTime(&due))
-		if errors.Is(err, db.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
+		err := s.db.QueryRow(context.WithoutCancel(ctx), sqlAhead, j.Lane, j.ID, j.Order()).Scan(&enabled, &ahead, db.IntoTime(&due), &running)
+		switch {
+		case errors.Is(err, db.ErrNoRows):
+			return errDeleted
+		case err != nil:
 			return fmt.Errorf("wait for the subject: %w", err)
-		}
-		if !s.subjects.runs(ahead) {
+		case !enabled:
+			return errLater
+		case !ahead:
+			return nil
+		case !running:
 			return &behindError{due}
 		}
 		select {
 		case <-recorded:
-		case <-time.After(turnPoll): // it may have made room
+		case <-time.After(turnPoll): // another process may have recorded it, or it has made room
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

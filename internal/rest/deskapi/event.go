@@ -129,6 +129,9 @@ func (a *API) event(ctx context.Context, q db.Querier, r *rest.Request) (event.E
 
 func (a *API) getEvent(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	e, err := a.event(ctx, a.DB, r)
+	if err == nil && e.Source.OfFleet() { // can be sent again, but is no record of this API
+		err = problem.New(problem.NotFound, "there is no such event")
+	}
 	if err != nil {
 		return rest.Response{}, err
 	}

@@ -188,6 +188,15 @@ func (a *API) webhookRoutes() []rest.Route {
 // mayAudit reports whether a key may read the audit log.
 func mayAudit(r *rest.Request) bool { return r.Can("settings", apikey.Read) }
 
+// mayGet returns an error unless a key may have the events of a source sent. Permissions of the helpdesk
+// show nothing of the fleet, except for that of an admin to read settings.
+func mayGet(r *rest.Request, source event.Source) error {
+	if !source.OfFleet() {
+		return nil
+	}
+	return r.Require("settings", apikey.Read)
+}
+
 func (a *API) listWebhooks(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	list, err := a.Webhooks.List(ctx, r.Key.OrganizationID)
 	if err != nil {
@@ -208,6 +217,9 @@ func (a *API) createWebhook(ctx context.Context, r *rest.Request) (rest.Response
 		generated = secret
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		if err := mayGet(r, in.Source.Value); err != nil {
+			return rest.Response{}, err
+		}
 		w, err := a.Webhooks.CreateTx(ctx, tx, r.Key.OrganizationID, webhook.New{
 			URL: in.URL.Value, Source: in.Source.Value, Events: in.Events.Value, Secret: secret, Disabled: !in.Enabled.Or(true),
 			PayloadForm: in.PayloadForm.Value, RetrySchedule: in.RetrySchedule.Value, Ordered: in.Ordered.Value, MayAudit: mayAudit(r),
@@ -233,6 +245,9 @@ func (a *API) updateWebhook(ctx context.Context, r *rest.Request) (rest.Response
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 		w, err := a.Webhooks.FindTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := mayGet(r, w.Source); err != nil {
 			return rest.Response{}, err
 		}
 		var in webhookBody

@@ -444,8 +444,36 @@ func TestEvents(t *testing.T) {
 	if ids, ok := unheard["delivery_ids"].([]any); !ok || len(ids) != 0 {
 		t.Errorf("got %v, want no deliveries", unheard)
 	}
+	// Events of the fleet are records of its API.
+	ofFleet := event.Event{ID: "evt_01KKNTQ6YAEDQRB018TR4SJM6R", OrganizationID: r.ours.ID, Source: event.Fleet, Name: event.RideStarted, Subject: "veh_1", At: time.Now(), Data: event.Data{Fleet: []byte("{}")}}
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := event.StoreTx(t.Context(), tx, []event.Event{ofFleet})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "of the fleet", r.Get("/events/"+ofFleet.ID), 404, "not_found")
+	if got := send(t, r.Client, "POST", "/events/"+ofFleet.ID+"/replay", "", 201)["delivery_ids"]; len(got.([]any)) != 0 {
+		t.Errorf("sent %v to webhooks of the helpdesk", got)
+	}
 	refused(t, "a webhook that is not there", r.Do("POST", at, `{"webhook_id": "`+nobody+`"}`), 422, "validation_failed", "#/webhook_id not_found")
 	refused(t, "theirs", r.other().Do("POST", at, ""), 404, "not_found")
+}
+
+// TestAttackFleetByHelpdeskKey: a key without any permission for the fleet has its events sent.
+func TestAttackFleetByHelpdeskKey(t *testing.T) {
+	r := newRig(t)
+	for _, source := range []string{"fleet", "sandbox"} {
+		body := fields{"url": "https://93.184.215.14/", "events": []string{"*"}, "source": source}
+		refused(t, source, r.Do("POST", "/webhooks", jsonOf(t, body)), 403, "permission_denied")
+		made := send(t, r.admin(), "POST", "/webhooks", jsonOf(t, body), 201)
+		if made["source"] != source {
+			t.Errorf("got %v", made)
+		}
+		at := "/webhooks/" + made.text("id")
+		refused(t, "another address for "+source, r.Do("PUT", at, `{"url": "https://93.184.215.15/"}`), 403, "permission_denied")
+		send(t, r.admin(), "PUT", at, `{"url": "https://93.184.215.15/"}`, 200)
+	}
 }
 
 // TestAttackReplayToAnotherKey: a key without permission to read the audit log repeats the

@@ -108,7 +108,12 @@ func (s *eventStream) run(ctx context.Context, send func(text string) bool) {
 	defer leave()
 	sub := s.api.Live.Subscribe(s.r.Key.OrganizationID)
 	defer sub.Close()
-	if !send("retry: 2000\n\n") || s.gap && !send(fmt.Sprintf("id: %d\nevent: gap\ndata: {}\n\n", s.after)) {
+	// The id comes first: a client that gets no event resumes here, too.
+	start := fmt.Sprintf("retry: 2000\nid: %d\n\n", s.after)
+	if s.gap {
+		start = fmt.Sprintf("retry: 2000\n\nid: %d\nevent: gap\ndata: {}\n\n", s.after)
+	}
+	if !send(start) {
 		return
 	}
 	beat, end := time.NewTicker(live.Heartbeat), time.NewTimer(maxStreamLife)
@@ -150,13 +155,17 @@ func (s *eventStream) sendNew(ctx context.Context, send func(text string) bool) 
 			return false // the client resumes
 		}
 		var b strings.Builder
+		shown := true
 		for i := range list {
 			s.after = list[i].Sequence
-			if s.shows(&list[i]) {
+			if shown = s.shows(&list[i]); shown {
 				if err := s.write(&b, &list[i]); err != nil {
 					return false
 				}
 			}
+		}
+		if !shown { // a client resumes after it, not where the events may be deleted
+			fmt.Fprintf(&b, "id: %d\n\n", s.after)
 		}
 		if b.Len() > 0 && !send(b.String()) {
 			return false

@@ -24,6 +24,7 @@ type eventStream struct {
 	t      *testing.T
 	lines  *bufio.Scanner
 	cancel context.CancelFunc
+	id     string // last id
 }
 
 // openStream opens a stream and reads its start, after which all events are in it.
@@ -47,10 +48,18 @@ func openStream(t *testing.T, server *httptest.Server, path, token, after string
 	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%s was answered %s, %s", path, res.Status, res.Header.Get("Content-Type"))
 	}
-	s := &eventStream{t, bufio.NewScanner(res.Body), cancel}
-	for s.lines.Scan() && s.lines.Text() != "" {
-	}
+	s := &eventStream{t: t, lines: bufio.NewScanner(res.Body), cancel: cancel}
+	s.skip()
 	return s
+}
+
+// skip reads until the next blank line.
+func (s *eventStream) skip() {
+	for s.lines.Scan() && s.lines.Text() != "" {
+		if id, ok := strings.CutPrefix(s.lines.Text(), "id: "); ok {
+			s.id = id
+		}
+	}
 }
 
 // next returns the next event.
@@ -153,6 +162,30 @@ func TestEventStream(t *testing.T) {
 	}
 	refused(t, "a key that reads vehicles only", r.live.As(r.live.key(ours, apikey.Permissions{Resources: apikey.Grants{Named: map[string][]apikey.Action{"vehicles": {read}}}})).Get("/events"), 403, "permission_denied")
 	refused(t, "a bad id", p.Get("/events", "Last-Event-ID: x"), 400, "invalid_parameter")
+}
+
+// A client that got no event, or none that it asked for, resumes where its stream ended.
+func TestEventStreamWithoutEvents(t *testing.T) {
+	r := newRig(t)
+	p := r.live.tenant(t, ours)
+	server := httptest.NewServer(r.live.api.Wrap(http.NotFoundHandler()))
+	t.Cleanup(server.Close)
+	token := r.live.key(ours, apikey.Permissions{Level: apikey.Admin})
+	const path = "/v1/events?event=zone.created"
+
+	s := openStream(t, server, path, token, "")
+	if s.id != "0" {
+		t.Fatalf("the stream begins with the id %q, want 0", s.id)
+	}
+	p.customer()
+	if s.skip(); s.id != "1" {
+		t.Errorf("the id after an event that was not asked for is %q, want 1", s.id)
+	}
+	s.cancel()
+	p.zone("parking", 13.4, 52.5)
+	if e := openStream(t, server, path, token, s.id).next(); e.name != "zone.created" || e.id != "2" {
+		t.Errorf("got %+v", e)
+	}
 }
 
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
