@@ -3,9 +3,8 @@
 //
 // A source is an address with {z}, {x} and {y}, an MBTiles file or a PMTiles file, chosen by
 // the operator. Readers never contact it: tiles are fetched, checked, drawn and cached here.
-// The built-in map has the coastlines and borders of Natural Earth and the places of GeoNames
-// with at least 20,000 inhabitants. It is drawn where the source has no tile or is out of
-// reach, and everywhere without a source.
+// The built-in map has the coastlines, borders and populated places of Natural Earth. It is
+// drawn where the source has no tile or is out of reach, and everywhere without a source.
 //
 // Colours of drawn tiles are custom properties of the page that shows them by <use>, with a
 // light scheme as the default: --map-land, --map-water, --map-green, --map-building,
@@ -158,7 +157,8 @@ func (m *Map) Version() string { return m.version }
 // Credit is a copyright notice, with the address of its terms; empty: none.
 type Credit struct{ Text, URL string }
 
-// Credits returns the notices that every display of the map must show.
+// Credits returns the notices that every display of the map shows: that of the source, which
+// its terms require, and that of the built-in map.
 func (m *Map) Credits() []Credit {
 	var list []Credit
 	if text := plain(m.about.attribution); text != "" {
@@ -168,10 +168,7 @@ func (m *Map) Credits() []Credit {
 		}
 		list = append(list, c)
 	}
-	if m.source == nil {
-		list = append(list, Credit{"Natural Earth", "https://www.naturalearthdata.com"})
-	}
-	return append(list, Credit{"GeoNames", "https://www.geonames.org"})
+	return append(list, Credit{"Natural Earth", "https://www.naturalearthdata.com"})
 }
 
 var tags = regexp.MustCompile(`<[^>]*>`)
