@@ -28,6 +28,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/cache"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 )
 
@@ -37,6 +38,7 @@ const (
 	maxCached   = 64 << 20 // bytes of tiles in memory
 	maxTile     = 2 << 20  // bytes of a tile as stored or fetched
 	maxUnpacked = 8 << 20  // bytes of a vector tile
+	maxLoads    = 16       // tiles fetched or drawn at a time
 )
 
 // Size is the width and height of a drawn tile in units, RasterSize that of a raster tile.
@@ -100,12 +102,13 @@ type Map struct {
 	version string
 	cache   *cache.Cache[ID, Tile]
 	flights singleflight.Group
+	loads   *semaphore.Weighted
 	log     *slog.Logger
 }
 
 // Open opens a map. The caller closes it.
 func Open(c Config) (*Map, error) {
-	m := &Map{cache: cache.NewSized[ID](maxCached, func(t Tile) int { return len(t.Body) + 200 }), log: c.Logger}
+	m := &Map{cache: cache.NewSized[ID](maxCached, func(t Tile) int { return len(t.Body) + 200 }), loads: semaphore.NewWeighted(maxLoads), log: c.Logger}
 	var err error
 	switch {
 	case c.Source == "":
@@ -193,14 +196,22 @@ func (m *Map) Tile(ctx context.Context, id ID) (Tile, error) {
 	if t, ok := m.cache.Get(id); ok {
 		return t, nil
 	}
+	if err := m.loads.Acquire(ctx, 1); err != nil {
+		return Tile{}, err
+	}
 	// A reader that leaves does not end the request of another one.
 	result := m.flights.DoChan(fmt.Sprint(id), func() (any, error) {
 		return m.load(context.WithoutCancel(ctx), id), nil
 	})
 	select {
 	case <-ctx.Done():
+		go func() {
+			<-result
+			m.loads.Release(1)
+		}()
 		return Tile{}, ctx.Err()
 	case r := <-result:
+		m.loads.Release(1)
 		return r.Val.(Tile), nil
 	}
 }
