@@ -112,6 +112,7 @@ func TestFindPlace(t *testing.T) {
 	at(d, 12, 37.77, -122.42)
 	d.Want("Also:", "San Francisco, AR")
 	at(y.agent.Page("/fleet/map?place=52.51,+13.39"), 16, 52.51, 13.39)
+	at(y.agent.Page("/fleet/map?place=san+francisco&z=9&lat=38&lng=-122"), 9, 38, -122) // moved since
 	y.agent.Page("/fleet/map?place=" + url.QueryEscape(hostile)).Want("No city of this name")
 	y.agent.Page("/fleet/map?place=91,+500").Want("No city of this name")
 }
