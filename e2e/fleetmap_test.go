@@ -106,6 +106,12 @@ func TestFleetMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.waitText("63 %")
+
+	// Parameters that choose another view do not hold the map there.
+	v.open("/sandbox/fleet/map?place=berlin&was=another")
+	x = number("x")
+	v.drag(".ground", .4, .5, .6, .5)
+	is("a map further west of the place", "x", "<", x)
 }
 
 // TestDrawZone draws a zone with the mouse, edits it with the keyboard, and saves it.

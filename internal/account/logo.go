@@ -37,6 +37,9 @@ const (
 	MaxLogoFile = 1 << 20
 	// maxLogoPixels bounds the memory of decoding: a pixel of a progressive JPEG needs 15 bytes.
 	maxLogoPixels = 4 << 20
+	// maxLogoScans bounds the time of decoding: a scan of a JPEG takes about 20 bytes and visits all
+	// pixels. Encoders write up to 10.
+	maxLogoScans = 100
 	// Logos are scaled down to this size, twice that of their display.
 	maxLogoWidth, maxLogoHeight = 400, 120
 	// maxLogo is the size limit of a logo, in bytes.
@@ -129,6 +132,8 @@ func decodeLogo(file []byte) (image.Image, error) {
 		return nil, fmt.Errorf("has %d × %d pixels and must have at most %d million", config.Width, config.Height, maxLogoPixels>>20)
 	case config.Width > 20*config.Height || config.Height > 4*config.Width:
 		return nil, errors.New("must not be wider than 20 times its height, nor higher than 4 times its width")
+	case format == "jpeg" && bytes.Count(file, []byte{0xff, 0xda}) > maxLogoScans:
+		return nil, fmt.Errorf("must have at most %d scans. Save it as a PNG", maxLogoScans)
 	}
 	picture, _, err := image.Decode(bytes.NewReader(file))
 	if err != nil {
@@ -246,9 +251,10 @@ func storeLogo(ctx context.Context, tx *db.Tx, o Organization, content []byte) e
 		v.Add("logo", "is no longer stored. Choose the file again")
 		return v.Err()
 	}
-	if err := tx.Queue(ctx, `DELETE FROM organization_logos WHERE organization_id = $1 AND name NOT IN (
+	// The clock may have been ahead when the former ones were stored.
+	if err := tx.Queue(ctx, `DELETE FROM organization_logos WHERE organization_id = $1 AND name <> $3 AND name NOT IN (
 		SELECT name FROM organization_logos WHERE organization_id = $1 ORDER BY created_at DESC, name LIMIT $2)`,
-		o.ID, storedLogos); err != nil {
+		o.ID, storedLogos, string(o.Logo)); err != nil {
 		return fmt.Errorf("delete former logos: %w", err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"image/jpeg"
 	"image/png"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -113,6 +114,15 @@ func TestBadLogos(t *testing.T) {
 	} {
 		if _, _, err := new(Service).NewLogo(tt.file); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
+		}
+	}
+	// Scans of a few bytes can be repeated many thousand times.
+	photo := encoded(t, func(b *bytes.Buffer) error { return jpeg.Encode(b, drawing(40, 20, blue), nil) })
+	scan := bytes.Index(photo, []byte{0xff, 0xda})
+	for n, ok := range map[int]bool{10: true, 101: false} {
+		file := slices.Concat(photo[:scan], bytes.Repeat(photo[scan:len(photo)-2], n), photo[len(photo)-2:])
+		if _, _, err := new(Service).NewLogo(file); (err == nil) != ok {
+			t.Errorf("%d scans: %v", n, err)
 		}
 	}
 	name := strings.Repeat("0a", 32)

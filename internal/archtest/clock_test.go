@@ -50,6 +50,8 @@ var processClock = map[string][]string{
 		"internal/smtpd.wire.Write",
 		"internal/tiles.openXYZ",
 		"internal/tiles.xyz.fetch",
+		"internal/tiles.xyz.inTurn",
+		"internal/tiles.xyz.pauses",
 		"internal/tiles.xyz.tile",
 		"internal/webhook.Service.pace",
 		"internal/webhook.Service.post",

@@ -2,6 +2,7 @@ package tiles
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"testing"
 
@@ -70,10 +71,29 @@ func FuzzVector(f *testing.F) {
 	f.Add([]byte{0x1f, 0x8b})
 	// A point whose first command closes a path 2^29-1 times.
 	f.Add([]byte{0x1a, 0x1a, 0x0a, 0x05, 'p', 'l', 'a', 'c', 'e', 0x12, 0x0b, 0x18, 0x01, 0x22, 0x07, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x00, 0x00, 0x28, 0x80, 0x20, 0x78, 0x02, 0x00})
+	for _, text := range withoutGeometry {
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		svg, err := drawVector(text, ID{14, 5, 5}, ID{14, 5, 5})
 		if err == nil && (!bytes.HasPrefix(svg, []byte("<svg ")) || bytes.Contains(svg, []byte("NaN"))) {
 			t.Errorf("got %s", svg)
 		}
 	})
+}
+
+// withoutGeometry are layers whose last feature has no geometry: alone, and after one that has a
+// point and more than 2^29 ends of a path.
+var withoutGeometry = [][]byte{
+	{0x1a, 0x0b, 0x0a, 0x05, 'p', 'l', 'a', 'c', 'e', 0x12, 0x02, 0x18, 0x01},
+	{0x1a, 0x1b, 0x0a, 0x05, 'p', 'l', 'a', 'c', 'e', 0x12, 0x0c, 0x18, 0x01, 0x22, 0x08, 0x09, 0x02, 0x02, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x12, 0x04, 0x18, 0x01, 0x08, 0x01},
+}
+
+// TestFeaturesWithoutGeometry: they are refused before the decoder, which panics, or reserves 8 GB.
+func TestFeaturesWithoutGeometry(t *testing.T) {
+	for _, text := range withoutGeometry {
+		if _, err := drawVector(text, ID{14, 5, 5}, ID{14, 5, 5}); !errors.Is(err, errTile) {
+			t.Errorf("%x: got %v", text, err)
+		}
+	}
 }

@@ -20,7 +20,7 @@ type Place struct {
 	Population int
 
 	at     orb.Point // on the square of Web Mercator
-	folded string    // the name as it is compared
+	folded []string  // the name and others of the place as they are compared
 }
 
 // places are all places by population, from the largest.
@@ -31,10 +31,15 @@ var readPlaces = sync.OnceValue(func() places {
 	var list places
 	for row := range bytes.Lines(mustUnzip(placesFile)) {
 		f := strings.Split(strings.TrimSuffix(string(row), "\n"), "\t")
-		p := Place{Name: f[0], Country: f[1], folded: fold(f[0])}
+		p := Place{Name: f[0], Country: f[1], folded: []string{fold(f[0])}}
 		p.Lat, _ = strconv.ParseFloat(f[2], 64)
 		p.Lng, _ = strconv.ParseFloat(f[3], 64)
 		p.Population, _ = strconv.Atoi(f[4])
+		for other := range strings.SplitSeq(f[5], "|") {
+			if other != "" {
+				p.folded = append(p.folded, fold(other))
+			}
+		}
 		p.at = mercator(p.Lat, p.Lng)
 		list = append(list, p)
 	}
@@ -54,7 +59,7 @@ func (list places) on(view orb.Bound, population int) (found places) {
 	return found
 }
 
-// FindPlaces returns at most limit places whose name has a text, regardless of case and accents:
+// FindPlaces returns at most limit places one of whose names has a text, regardless of case and accents:
 // exact names first, then those that begin with it, each by population. A country may follow after a comma:
 // "San Francisco, US".
 func FindPlaces(text string, limit int) []Place {
@@ -68,12 +73,12 @@ func FindPlaces(text string, limit int) []Place {
 		if country != "" && !strings.HasPrefix(p.Country, country) {
 			continue
 		}
-		switch i := strings.Index(p.folded, text); {
-		case i == 0 && len(p.folded) == len(text):
+		switch {
+		case slices.Contains(p.folded, text):
 			exact = append(exact, p)
-		case i == 0:
+		case slices.ContainsFunc(p.folded, func(name string) bool { return strings.HasPrefix(name, text) }):
 			begin = append(begin, p)
-		case i > 0:
+		case slices.ContainsFunc(p.folded, func(name string) bool { return strings.Contains(name, text) }):
 			within = append(within, p)
 		}
 	}

@@ -3,9 +3,8 @@
 //
 // A source is an address with {z}, {x} and {y}, an MBTiles file or a PMTiles file, chosen by
 // the operator. Readers never contact it: tiles are fetched, checked, drawn and cached here.
-// The built-in map has the coastlines and borders of Natural Earth and the places of GeoNames
-// with at least 20,000 inhabitants. It is drawn where the source has no tile or is out of
-// reach, and everywhere without a source.
+// The built-in map has the coastlines, borders and populated places of Natural Earth. It is
+// drawn where the source has no tile or is out of reach, and everywhere without a source.
 //
 // Colours of drawn tiles are custom properties of the page that shows them by <use>, with a
 // light scheme as the default: --map-land, --map-water, --map-green, --map-building,
@@ -29,6 +28,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/cache"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 )
 
@@ -38,6 +38,7 @@ const (
 	maxCached   = 64 << 20 // bytes of tiles in memory
 	maxTile     = 2 << 20  // bytes of a tile as stored or fetched
 	maxUnpacked = 8 << 20  // bytes of a vector tile
+	maxLoads    = 16       // tiles fetched or drawn at a time
 )
 
 // Size is the width and height of a drawn tile in units, RasterSize that of a raster tile.
@@ -101,12 +102,13 @@ type Map struct {
 	version string
 	cache   *cache.Cache[ID, Tile]
 	flights singleflight.Group
+	loads   *semaphore.Weighted
 	log     *slog.Logger
 }
 
 // Open opens a map. The caller closes it.
 func Open(c Config) (*Map, error) {
-	m := &Map{cache: cache.NewSized[ID](maxCached, func(t Tile) int { return len(t.Body) + 200 }), log: c.Logger}
+	m := &Map{cache: cache.NewSized[ID](maxCached, func(t Tile) int { return len(t.Body) + 200 }), loads: semaphore.NewWeighted(maxLoads), log: c.Logger}
 	var err error
 	switch {
 	case c.Source == "":
@@ -158,7 +160,8 @@ func (m *Map) Version() string { return m.version }
 // Credit is a copyright notice, with the address of its terms; empty: none.
 type Credit struct{ Text, URL string }
 
-// Credits returns the notices that every display of the map must show.
+// Credits returns the notices that every display of the map shows: that of the source, which
+// its terms require, and that of the built-in map.
 func (m *Map) Credits() []Credit {
 	var list []Credit
 	if text := plain(m.about.attribution); text != "" {
@@ -168,10 +171,7 @@ func (m *Map) Credits() []Credit {
 		}
 		list = append(list, c)
 	}
-	if m.source == nil {
-		list = append(list, Credit{"Natural Earth", "https://www.naturalearthdata.com"})
-	}
-	return append(list, Credit{"GeoNames", "https://www.geonames.org"})
+	return append(list, Credit{"Natural Earth", "https://www.naturalearthdata.com"})
 }
 
 var tags = regexp.MustCompile(`<[^>]*>`)
@@ -196,14 +196,22 @@ func (m *Map) Tile(ctx context.Context, id ID) (Tile, error) {
 	if t, ok := m.cache.Get(id); ok {
 		return t, nil
 	}
+	if err := m.loads.Acquire(ctx, 1); err != nil {
+		return Tile{}, err
+	}
 	// A reader that leaves does not end the request of another one.
 	result := m.flights.DoChan(fmt.Sprint(id), func() (any, error) {
 		return m.load(context.WithoutCancel(ctx), id), nil
 	})
 	select {
 	case <-ctx.Done():
+		go func() {
+			<-result
+			m.loads.Release(1)
+		}()
 		return Tile{}, ctx.Err()
 	case r := <-result:
+		m.loads.Release(1)
 		return r.Val.(Tile), nil
 	}
 }

@@ -2,6 +2,7 @@ package tiles_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -182,6 +184,78 @@ func TestServer(t *testing.T) {
 	})
 }
 
+// TestServerFails: what is no tile is not cached as one and does not affect other tiles, and a server
+// that fails gets none of the requests that waited for others.
+func TestServerFails(t *testing.T) {
+	town, picture := tilestest.Town(t, lat, lng, 14, 14), tilestest.Raster(t)
+	for source, tile := range map[string][]byte{"https://tiles.example/{z}/{x}/{y}.png": picture, "https://tiles.example/{z}/{x}/{y}.mvt": town[middle]} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{}
+			s.set(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<h1>Be back soon</h1>")) })
+			m := open(t, tiles.Config{Source: source, Transport: s})
+			is := func(id tiles.ID, theirs bool, requests int64) {
+				t.Helper()
+				got := get(t, m, id)
+				if drawn := got.ContentType == "image/png" || strings.Contains(string(got.Body), "var(--map-road"); drawn != theirs || s.requests.Load() != requests {
+					t.Errorf("%s: %v is of the server: %t, after %d requests", source, id, drawn, s.requests.Load())
+				}
+			}
+			is(middle, false, 1)
+			s.set(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(tile) })
+			is(middle, false, 1)
+			is(tiles.ID{Z: 14, X: middle.X + 1, Y: middle.Y}, true, 2)
+			time.Sleep(time.Minute)
+			is(middle, true, 3)
+			s.set(func(w http.ResponseWriter, _ *http.Request) {
+				time.Sleep(5 * time.Second)
+				w.WriteHeader(http.StatusGatewayTimeout)
+			})
+			var all sync.WaitGroup
+			start := time.Now()
+			for x := range 12 {
+				all.Go(func() {
+					if _, err := m.Tile(t.Context(), tiles.ID{Z: 4, X: x, Y: 5}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			if n, took := s.requests.Load(), time.Since(start); n != 3+4 || took != 5*time.Second {
+				t.Errorf("%s: %d requests, after %v", source, n, took)
+			}
+		})
+	}
+}
+
+// TestReadersLeave: tiles that nobody waits for any more are not fetched, except for a few.
+func TestReadersLeave(t *testing.T) {
+	picture := tilestest.Raster(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		s.set(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(time.Second)
+			_, _ = w.Write(picture)
+		})
+		m := open(t, tiles.Config{Source: "https://tiles.example/{z}/{x}/{y}.png", Transport: s})
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		var all sync.WaitGroup
+		for x := range 300 {
+			all.Go(func() {
+				if _, err := m.Tile(ctx, tiles.ID{Z: 10, X: x, Y: 5}); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%d: got %v", x, err)
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(time.Hour)
+		if n := s.requests.Load(); n > 16 {
+			t.Errorf("got %d requests", n)
+		}
+		get(t, m, middle)
+	})
+}
+
 // TestServerWithoutTiles: wrong, large and missing tiles are those of the built-in map.
 func TestServerWithoutTiles(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
@@ -254,7 +328,7 @@ func TestWorld(t *testing.T) {
 func TestFindPlaces(t *testing.T) {
 	for text, want := range map[string]string{
 		"berlin": "Berlin, DE", "munich": "Munich, DE", "sao paulo": "São Paulo, BR",
-		"SAN FRANCISCO": "San Francisco, US", "san francisco, ar": "San Francisco, AR", "lodz": "Łódź, PL", "": "", "zzzz": "",
+		"SAN FRANCISCO": "San Francisco, US", "san francisco, ar": "San Francisco, AR", "lodz": "Łódź, PL", "köln": "Cologne, DE", "pristina": "Pristina, XK", "": "", "zzzz": "",
 	} {
 		got := ""
 		if list := tiles.FindPlaces(text, 5); len(list) > 0 {

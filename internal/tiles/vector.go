@@ -3,6 +3,7 @@ package tiles
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -41,7 +42,8 @@ func drawVector(text []byte, from, id ID) ([]byte, error) {
 	}
 }
 
-// checkPoints checks what the decoder does not: that points begin with a command to move. Other
+// checkPoints checks what the decoder does not: that each feature has a geometry, without which it
+// panics or continues with that of another one, and that points begin with a command to move. Other
 // commands have no coordinates, but a count by which it would reserve memory.
 func checkPoints(text []byte) error {
 	tile := protoscan.New(text)
@@ -75,11 +77,13 @@ func checkPoints(text []byte) error {
 }
 
 func checkFeature(feature *protoscan.Message) error {
+	whole := false
 	for feature.Next() {
 		if feature.FieldNumber() != 4 {
 			feature.Skip()
 			continue
 		}
+		whole = true
 		commands, err := feature.Iterator(nil)
 		if err != nil {
 			return err
@@ -94,6 +98,9 @@ func checkFeature(feature *protoscan.Message) error {
 		if first&7 != 1 {
 			return fmt.Errorf("a geometry begins with command %d", first&7)
 		}
+	}
+	if !whole && feature.Err() == nil {
+		return errors.New("a feature has no geometry")
 	}
 	return feature.Err()
 }

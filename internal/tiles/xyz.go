@@ -26,13 +26,14 @@ const (
 	minFresh     = time.Hour
 	defaultFresh = 7 * 24 * time.Hour
 	maxFresh     = 30 * 24 * time.Hour
-	pause        = 30 * time.Second // after a failure
+	pause        = 30 * time.Second // after a failure, of all tiles or of one
 	xyzZoom      = 19
 )
 
 // xyz is a tile server.
 type xyz struct {
 	template string
+	vector   bool
 	client   *http.Client
 	name     string
 	cache    *cache.Cache[ID, fetched]
@@ -44,8 +45,9 @@ type xyz struct {
 // fetched is a tile of a server.
 type fetched struct {
 	stored
-	etag  string
-	until time.Duration // fresh until, since start
+	etag   string
+	until  time.Duration // fresh until, since start
+	failed error         // the reason why the server has no usable tile; its other tiles may be
 }
 
 // errPaused is the error while a server that has failed is not asked.
@@ -78,6 +80,7 @@ func openXYZ(c Config) (*xyz, about, error) {
 	if ext := path.Ext(at.Path); ext == ".mvt" || ext == ".pbf" {
 		a.vector, a.maxZoom = true, 14
 	}
+	x.vector = a.vector
 	if host := at.Hostname(); host == "openstreetmap.org" || strings.HasSuffix(host, ".openstreetmap.org") {
 		a.attribution = "© OpenStreetMap contributors"
 	}
@@ -94,26 +97,44 @@ func (x *xyz) tile(ctx context.Context, id ID) (stored, error) {
 	had, ok := x.cache.Get(id)
 	now := time.Since(x.start)
 	if ok && now < had.until {
-		return had.browser(now), nil
+		return had.browser(now), had.failed
 	}
-	if now < time.Duration(x.paused.Load()) {
-		if ok {
-			return had.stale(), nil
-		}
-		return stored{}, errPaused
-	}
+	ok = ok && had.failed == nil
 	start := x.cache.Start()
-	f, err := x.fetch(ctx, id, had)
+	f, err := x.inTurn(ctx, id, had)
 	if err != nil {
-		x.paused.Store(int64(time.Since(x.start) + pause))
 		if ok {
 			return had.stale(), nil
 		}
 		return stored{}, err
 	}
+	if f.failed != nil && ok {
+		had.until = f.until
+		f = had
+	}
 	x.cache.Put(id, f, start)
-	return f.browser(now), nil
+	return f.browser(now), f.failed
 }
+
+// inTurn is fetch within the limit of requests, unless the server has failed, also during the wait.
+func (x *xyz) inTurn(ctx context.Context, id ID, had fetched) (fetched, error) {
+	if x.pauses() {
+		return fetched{}, errPaused
+	}
+	x.slots <- struct{}{}
+	defer func() { <-x.slots }()
+	if x.pauses() {
+		return fetched{}, errPaused
+	}
+	f, err := x.fetch(ctx, id, had)
+	if err != nil {
+		x.paused.Store(int64(time.Since(x.start) + pause))
+	}
+	return f, err
+}
+
+// pauses reports whether the server has failed a moment ago.
+func (x *xyz) pauses() bool { return time.Since(x.start) < time.Duration(x.paused.Load()) }
 
 // browser returns the tile with the rest of its freshness.
 func (f fetched) browser(now time.Duration) stored {
@@ -125,8 +146,6 @@ func (f fetched) stale() stored { return stored{f.body, errorAge} }
 
 // fetch gets a tile, or confirms the one that the cache had.
 func (x *xyz) fetch(ctx context.Context, id ID, had fetched) (fetched, error) {
-	x.slots <- struct{}{}
-	defer func() { <-x.slots }()
 	at := strings.NewReplacer("{z}", strconv.Itoa(id.Z), "{x}", strconv.Itoa(id.X), "{y}", strconv.Itoa(id.Y)).Replace(x.template)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
@@ -142,6 +161,9 @@ func (x *xyz) fetch(ctx context.Context, id ID, had fetched) (fetched, error) {
 	}
 	defer resp.Body.Close()
 	f := fetched{etag: resp.Header.Get("ETag"), until: time.Since(x.start) + fresh(resp.Header)}
+	odd := func(format string, args ...any) (fetched, error) {
+		return fetched{until: time.Since(x.start) + pause, failed: fmt.Errorf(format, args...)}, nil
+	}
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotModified:
@@ -149,6 +171,8 @@ func (x *xyz) fetch(ctx context.Context, id ID, had fetched) (fetched, error) {
 		return f, nil
 	case http.StatusNoContent, http.StatusNotFound:
 		return f, nil // the server has no tile there
+	case http.StatusBadRequest:
+		return odd("the tile server answers %s", resp.Status) // as some do beyond their zooms
 	default:
 		return fetched{}, fmt.Errorf("the tile server answers %s", resp.Status)
 	}
@@ -156,9 +180,21 @@ func (x *xyz) fetch(ctx context.Context, id ID, had fetched) (fetched, error) {
 		return fetched{}, withoutAddress(err)
 	}
 	if len(f.body) > maxTile {
-		return fetched{}, fmt.Errorf("a tile has more than %d bytes", maxTile)
+		return odd("a tile has more than %d bytes", maxTile)
+	}
+	if len(f.body) > 0 && !x.plausible(f.body) {
+		return odd("the tile server answers something else than a tile")
 	}
 	return f, nil
+}
+
+// plausible reports whether a response may be a tile, and not the text of an error, which would be
+// cached like one.
+func (x *xyz) plausible(body []byte) bool {
+	if x.vector {
+		return body[0] != '<' && body[0] != '{' // no vector tile begins so
+	}
+	return rasterType(body) != ""
 }
 
 // withoutAddress returns the cause of a failed request without its URL, which may have a key.

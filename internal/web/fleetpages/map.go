@@ -181,10 +181,11 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		b.Filters.All = r.URL.Path
 	}
 
-	var v mapview.View
-	var given bool
-	if b.Search, v, given = findPlace(r, b.kept()); !given {
-		v, given = mapview.Parse(mapWidth, mapHeight, r.URL.Query())
+	search, there, found := findPlace(r, b.kept())
+	b.Search = search
+	v, given := mapview.Parse(mapWidth, mapHeight, r.URL.Query()) // as moved since the search
+	if !given {
+		v, given = there, found
 	}
 	// A new selection of the subaccount moves the view.
 	if q := r.URL.Query(); q.Has("was") && q.Get("was") != b.Filters.get("subaccount") {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
@@ -158,5 +159,16 @@ func TestLogo(t *testing.T) {
 	var stored int
 	if err := h.DB.QueryRow(t.Context(), "SELECT count(*) FROM organization_logos").Scan(&stored); err != nil || stored != 10 {
 		t.Errorf("%d logos are stored, %v", stored, err)
+	}
+	// The present one remains, also if the clock was ahead before.
+	if err := h.DB.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE organization_logos SET created_at = created_at + 86400000000")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	admin.Follow(admin.PostFiles(path, nil, logoFile(t, color.NRGBA{99, 0, 0, 255})))
+	if w := admin.Get(organization().Logo.Path()); w.Code != http.StatusOK {
+		t.Errorf("the present logo: got %d", w.Code)
 	}
 }

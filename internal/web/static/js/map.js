@@ -29,6 +29,7 @@ const ground = moves(svg, ({ dx, dy, nearer }) => {
   const scale = 256 * 2 ** Number(map.dataset.z);
   const { lat, lng } = degrees(Number(map.dataset.x) + dx / scale, Number(map.dataset.y) + dy / scale);
   const address = new URL(location.href);
+  for (const name of ["place", "was"]) address.searchParams.delete(name); // they choose another view
   address.searchParams.set("z", z.toFixed(2));
   address.searchParams.set("lat", lat.toFixed(5));
   address.searchParams.set("lng", lng.toFixed(5));
