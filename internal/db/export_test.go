@@ -98,6 +98,6 @@ func NewLocalClock(wall func() time.Time) func() time.Time { return (&localClock
 // early.
 func Wary() Options {
 	return Options{limits: limits{
-		statement: time.Minute, lock: time.Minute, long: time.Minute, dial: 2 * time.Second, idle: time.Second, silence: 250 * time.Millisecond, grace: time.Second,
+		statement: time.Minute, lock: time.Minute, long: time.Minute, dial: 2 * time.Second, idle: time.Second, silence: time.Second, grace: time.Second,
 	}}
 }

@@ -40,7 +40,7 @@ func TestFrozenIsFound(t *testing.T) {
 	o.MaxConns = 4
 	d := open(t, u.String(), o)
 	ctx := context.Background()
-	if err := d.QueryRow(ctx, "SELECT pg_sleep(1)").Scan(new(any)); err != nil {
+	if err := d.QueryRow(ctx, "SELECT pg_sleep(2.5)").Scan(new(any)); err != nil {
 		t.Errorf("a slow statement, while the server answers: %v", err)
 	}
 	line.freeze(true)
