@@ -52,7 +52,7 @@ func FuzzDirectory(f *testing.F) {
 	})
 }
 
-// FuzzVector: no tile crashes the drawing, and what is drawn is bounded.
+// FuzzVector: no tile crashes the drawing, and its output is bounded.
 func FuzzVector(f *testing.F) {
 	street := geojson.NewFeature(orb.LineString{{0, 0}, {4000, 4000}})
 	street.Properties = geojson.Properties{"class": "primary", "name": "Main <Street>"}

@@ -25,7 +25,7 @@ func random(r *rand.Rand) track.Report {
 	return p
 }
 
-// TestSegments: a segment holds what was inserted, in order and once, also after encoding.
+// TestSegments: a segment holds the inserted reports, in order and once, also after encoding.
 func TestSegments(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

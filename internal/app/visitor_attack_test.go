@@ -33,7 +33,7 @@ func form(fields [][2]string, n int) (contentType, body string) {
 	return w.FormDataContentType(), b.String()
 }
 
-// TestVisitorBadInput: what is not valid has a clear problem, and changes nothing.
+// TestVisitorBadInput: bad input has a clear problem, and changes nothing.
 func TestVisitorBadInput(t *testing.T) {
 	t.Parallel()
 	r := openAppRig(t, false)
