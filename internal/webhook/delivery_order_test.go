@@ -27,10 +27,8 @@ func TestOrdered(t *testing.T) {
 		r := newRig(t, d, n, nil)
 		attempts := make(map[int]int)
 		rc := n.receive("receiver.example.com", nil)
-		rc.answer = func(_ int, w http.ResponseWriter, _ *http.Request) {
-			rc.mu.Lock()
-			number := rc.posts[len(rc.posts)-1].number
-			rc.mu.Unlock()
+		rc.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
+			number := rc.all()[n-1].number
 			attempts[number]++ // one at a time
 			time.Sleep(time.Second)
 			switch {

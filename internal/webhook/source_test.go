@@ -103,10 +103,8 @@ func TestFleetOrder(t *testing.T) {
 		attempts := 0
 		var mu sync.Mutex
 		rc := n.receive("receiver.example.com", nil)
-		rc.answer = func(_ int, w http.ResponseWriter, _ *http.Request) {
-			rc.mu.Lock()
-			number := rc.posts[len(rc.posts)-1].number
-			rc.mu.Unlock()
+		rc.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
+			number := rc.all()[n-1].number
 			time.Sleep(time.Second)
 			mu.Lock()
 			defer mu.Unlock()
