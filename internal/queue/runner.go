@@ -727,7 +727,7 @@ func (r *runner) recordOutcome(ctx context.Context, j *Job, err error) error {
 		return err
 	case ctx.Err() != nil:
 		r.logger(j).Info("a job was interrupted", "because", context.Cause(ctx))
-		return r.writeEnd(ctx, j.release)
+		return r.writeEnd(ctx, j.ReleaseTx)
 	case err == nil:
 		if r.finisher.finish(j) == nil {
 			return nil

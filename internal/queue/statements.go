@@ -129,8 +129,9 @@ func (j *Job) endLease(ctx context.Context, tx *db.Tx, query string, args ...any
 	return nil
 }
 
-// release makes an interrupted job ready again without counting an attempt.
-func (j *Job) release(ctx context.Context, tx *db.Tx) error {
+// ReleaseTx makes the job ready again at its place in the lane, without counting an attempt. The caller
+// must return [ErrLeaseLost] from the transaction.
+func (j *Job) ReleaseTx(ctx context.Context, tx *db.Tx) error {
 	tx.AfterCommit(func() { j.queue.announceReady(j.Kind, j.tenant, j.Lane, unknownCount) })
 	return j.endLease(ctx, tx, sqlRelease)
 }

@@ -138,7 +138,7 @@ func (s *Service) changeKind(ctx context.Context, j *queue.Job) error {
 		}
 		source, _ := splitEvents(events)
 		kind := kindOf(source, ordered)
-		if err := j.RetryTx(ctx, tx, tx.Now); err != nil || kind == j.Kind {
+		if err := j.ReleaseTx(ctx, tx); err != nil || kind == j.Kind {
 			return err
 		}
 		_, err = s.queue.MoveLaneTx(ctx, tx, j.Kind, kind, j.Lane) // later jobs move the rest of the lane
