@@ -7,7 +7,7 @@ func (s *Service) SmallSteps() {
 
 // NarrowLimits makes lists refuse pages that examine more than a few tickets.
 func (s *Service) NarrowLimits() {
-	s.limits = limits{walk: 8, work: 120, documents: 10, searched: 20, open: 7, customers: 3}
+	s.limits = limits{walk: 8, work: 120, documents: 40, searched: 20, open: 7, customers: 3}
 }
 
 // PackAll makes PackReports pack any number of changes.

@@ -259,7 +259,11 @@ func (f *ticketFinder) find() error {
 	}
 	for !f.untested && step < f.limits.work && min(8*step, f.limits.work) < cost && (set == nil || !set.ordered) {
 		step = min(8*step, f.limits.work)
-		if done, err := f.walk(&walks, step); err != nil || done {
+		walk := f.walk
+		if f.joinsWalks(walks) {
+			walk, step = f.walkTogether, f.limits.work
+		}
+		if done, err := walk(&walks, step); err != nil || done {
 			return err
 		}
 	}
@@ -451,6 +455,39 @@ func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error
 		}
 	}
 	return len(*walks) == 0, nil
+}
+
+// joinsWalks reports whether one statement should run the scans: it reads the documents of a search once, not
+// once for each priority. SQLite yields the rows of one scan after those of another; PostgreSQL may not.
+func (f *ticketFinder) joinsWalks(walks []indexWalk) bool {
+	return !f.postgres && len(walks) > 1 && f.words != nil && !f.words.oneByOne && f.query.UpdatedAt.Whole()
+}
+
+// walkTogether is [ticketFinder.walk] of the scans of several priorities by one statement.
+func (f *ticketFinder) walkTogether(walks *[]indexWalk, limit int) (done bool, err error) {
+	limit /= f.entryCost()
+	from := func(st *keyset.Statement) string {
+		scans := make([]string, len(*walks))
+		for i, w := range *walks {
+			scans[i] = fmt.Sprintf("SELECT * FROM (SELECT t.id, t.number, t.status, t.priority, t.channel, t.assignee_id FROM tickets t WHERE %s ORDER BY %s LIMIT %d)",
+				f.indexRange(st, w), f.order(&w), limit)
+		}
+		return fmt.Sprintf("(SELECT * FROM (%s) LIMIT %d) AS t WHERE TRUE", strings.Join(scans, " UNION ALL "), limit)
+	}
+	if err := f.read(from, "", nil); err != nil || f.untested {
+		return false, err
+	}
+	if len(f.found) == f.want {
+		return true, nil
+	}
+	for len(*walks) > 0 {
+		n, err := f.entries(&(*walks)[0], limit)
+		if err != nil || n >= limit {
+			return false, err
+		}
+		*walks, limit = (*walks)[1:], limit-n
+	}
+	return true, nil
 }
 
 // shorten divides a scan of more than limit entries after about the limit. It returns false if the
@@ -752,8 +789,8 @@ func (f *ticketFinder) sortKey() (value, tie string) {
 	return "t.number", "t.number"
 }
 
-// read adds the matching tickets t of a table with a condition, in order, up to the page size. w is the walk, if it is
-// one.
+// read adds the matching tickets t of a table with a condition, in order, up to the page size. The order is
+// empty if the table has it. w is the walk, if it is one.
 func (f *ticketFinder) read(from func(st *keyset.Statement) string, order string, w *indexWalk) error {
 	value, tie := f.sortKey()
 	if w != nil && f.sort.Field == ByPriority {
@@ -776,8 +813,11 @@ func (f *ticketFinder) read(from func(st *keyset.Statement) string, order string
 		_, later := f.sort.SQL()
 		st.Addf(" AND coalesce((%s, %s) %s (%s, %s), FALSE)", value, tie, later, st.Arg(f.value), st.Arg(f.tie))
 	}
+	if order != "" {
+		st.Addf(" ORDER BY %s", order)
+	}
 	// The condition outside stops SQLite from testing for the search before it sorts.
-	st.Addf(" ORDER BY %s LIMIT %d) AS t WHERE t.number > 0", order, most)
+	st.Addf(" LIMIT %d) AS t WHERE t.number > 0", most)
 	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
 	if err != nil {
 		return err
