@@ -105,9 +105,7 @@ func (p *pages) task(w http.ResponseWriter, r *web.Request) error {
 	if t.AssigneeID != "" {
 		b.Assignee = personName(people, t.AssigneeID)
 	}
-	if t.DueOdometerMeters != nil {
-		b.DueOdometer = distance(*t.DueOdometerMeters)
-	}
+	b.DueOdometer = dueOdometer(&t)
 	b.Repeats = repetition(t.Recurrence)
 	if t.TicketNumber != nil {
 		b.Ticket = "/tickets/" + strconv.FormatInt(*t.TicketNumber, 10)
@@ -362,6 +360,9 @@ func (p *pages) assignTask(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	id := values.Get("assignee")
+	if values.Has("me") {
+		id = r.UserID
+	}
 	if id != "" && !slices.ContainsFunc(people, func(o web.Option) bool { return o.Value == id }) {
 		return problem.New(problem.Invalid, "Must be a member of %s.", r.Organization.Name)
 	}

@@ -204,15 +204,24 @@ func (p *pages) taskTable(ctx context.Context, r *web.Request, docs []fleet.Reco
 		if t.AssigneeID != "" {
 			row.Assignee = personName(people, t.AssigneeID)
 		}
-		if t.DueOdometerMeters != nil {
-			row.DueOdometer = distance(*t.DueOdometerMeters)
-		}
+		row.DueOdometer = dueOdometer(t)
 		if code := codes[t.VehicleID]; code != "" {
 			row.Vehicle = namedLink{p.base + "/vehicles/" + t.VehicleID, code}
 		}
 		table.Rows = append(table.Rows, row)
 	}
 	return table, nil
+}
+
+// dueOdometer describes the odometer at which a task is due, after its due time; empty for none.
+func dueOdometer(t *fleet.Task) string {
+	switch {
+	case t.DueOdometerMeters == nil:
+		return ""
+	case t.DueAt.Std().IsZero():
+		return "at " + distance(*t.DueOdometerMeters)
+	}
+	return "or at " + distance(*t.DueOdometerMeters)
 }
 
 // personName returns the name of a member.
@@ -259,9 +268,9 @@ func taskFields(r *web.Request, t *fleet.Task, people []web.Option) web.Fields {
 		{Name: "description", Label: "Description", Type: "textarea", Rows: 3, Optional: true, Value: string(t.Description)},
 		{Name: "checklist", Label: "Checklist", Type: "textarea", Rows: 4, Optional: true, Value: strings.Join(items, "\n"), Help: "One item a line."},
 		{Name: "due_at", Label: "Due", Type: "datetime-local", Optional: true, Value: localTime(t.DueAt, zone)},
-		{Name: "due_odometer_meters", Label: "Due at odometer (meters)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(t.DueOdometerMeters)},
+		{Name: "due_odometer_meters", Label: "Due at odometer (m)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(t.DueOdometerMeters)},
 		{Name: "recurrence.days", Label: "Repeat after (days)", Type: "text", Mode: "numeric", Optional: true, Value: days},
-		{Name: "recurrence.meters", Label: "Repeat after (meters)", Type: "text", Mode: "numeric", Optional: true, Value: meters},
+		{Name: "recurrence.meters", Label: "Repeat after (m)", Type: "text", Mode: "numeric", Optional: true, Value: meters},
 	}
 }
 
