@@ -11,6 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -32,6 +33,7 @@ type ridePage struct {
 	Lasted     rideDuration
 	Paused     string // total; empty for none
 	Distance   string
+	Parking    string
 	Expires    web.Time // of a reservation
 	Due        web.Time // maximum duration reached
 	Terms      []string // by the version of its plan
@@ -39,9 +41,16 @@ type ridePage struct {
 	SoFar      string // price at present, without distance
 	Moves      []action
 	Adjust     bool
+	Nearest    string // link to the vehicles nearest to its end or vehicle; empty: unknown
 	Map        *smallMap
+	Replay     *replay // nil: no track
 	Events     []historyEntry
 	Audit      []auditRow
+}
+
+// parkingCategories are the labels of parking categories.
+var parkingCategories = map[string]string{
+	"corral": "Corral", "curb": "Curb", "rack": "Rack", "other_valid": "Elsewhere, allowed", "invalid": "Not allowed",
 }
 
 // action is an action offered for a ride.
@@ -115,6 +124,9 @@ func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
 	if ride.TripType != fleet.RiderTrip {
 		b.Trip = tripTypeLabel(ride.TripType)
 	}
+	if category := string(ride.ParkingCategory); category != "" {
+		b.Parking = cmp.Or(parkingCategories[category], category)
+	}
 	if ride.PausedSeconds > 0 {
 		b.Paused = formatDuration(ride.PausedSeconds)
 	}
@@ -145,6 +157,9 @@ func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
 	}
 	page := p.page(r, "/rides", title, b)
 	page.Scripts = []string{"ticking.js"}
+	if b.Replay != nil {
+		page.Scripts = append(page.Scripts, "replay.js")
+	}
 	return p.Render(w, r, "ride", page)
 }
 
@@ -196,7 +211,7 @@ func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *
 	return nil
 }
 
-// drawRide draws start and end of a ride, or its vehicle's location.
+// drawRide draws start and end of a ride, or its vehicle's location, and its track if there is one.
 func (p *pages) drawRide(ctx context.Context, r *web.Request, ride *fleet.Ride, b *ridePage) (err error) {
 	spots := []spot{{ride.StartLocation, "from", "Start"}, {ride.EndLocation, "to", "End"}}
 	what := "Start and end of the ride, connected by a straight line: the route is unknown."
@@ -208,8 +223,24 @@ func (p *pages) drawRide(ctx context.Context, r *web.Request, ride *fleet.Ride, 
 		spots[1] = spot{v.Location, "at", "Current location"}
 		what = "Start of the ride and last location of the vehicle."
 	}
-	b.Map, err = p.smallMap(ctx, r, ride.SubaccountID, what, spots...)
-	return err
+	b.Nearest = p.nearestPath(spots[1].At)
+	if b.Replay, err = p.replay(ctx, r, ride); err != nil {
+		return err
+	}
+	var line []geo.Position
+	if b.Replay != nil {
+		line, what = b.Replay.line, "The track of the ride, as its vehicle reported it. The table below has its positions."
+	}
+	m, v, err := p.trackMap(ctx, r, ride.SubaccountID, what, line, spots...)
+	if err != nil {
+		return err
+	}
+	if b.Map = m; m == nil {
+		b.Replay = nil
+	} else if b.Replay != nil {
+		b.Replay.draw(v)
+	}
+	return nil
 }
 
 // rideEvents returns the timeline of a ride, with actors from the vehicle's state
@@ -300,8 +331,10 @@ func auditLabel(a audit.Action) string {
 	switch a {
 	case fleet.RideEndedByOperator:
 		return "Ended by support"
-	case fleet.RideUpdated, fleet.VehicleUpdated:
+	case fleet.RideUpdated:
 		return "Changed from a ticket"
+	case fleet.VehicleUpdated:
+		return "Changed from a ticket or with others"
 	case fleet.CustomerWasBlocked:
 		return "Blocked"
 	case fleet.CustomerUnblocked:
@@ -420,7 +453,7 @@ func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 	page := p.frame(r, from, "/rides", "End ride")
 	f := form{
 		Intro: "The rider is charged for the time until now. The vehicle becomes available.", Label: "End ride", Cancel: from.path,
-		Groups: layout(fields, part{"", 3, false}, part{"Where it ended", 0, true}),
+		Groups: layout(fields, part{"", "", 3, false}, part{"Where it ended", "", 0, true}),
 	}
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
