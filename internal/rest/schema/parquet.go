@@ -19,7 +19,7 @@ const parquetGroupRows = 10_000
 // Integers are INT64, numbers DOUBLE, times TIMESTAMP in UTC with milliseconds, dates DATE, and arrays
 // and maps JSON. It holds at most one row group in memory.
 type ParquetWriter struct {
-	out     *parquet.Writer
+	out     *parquet.GenericWriter[any]
 	columns []csvColumn
 	types   []*Type // by cell
 	cells   [][]byte
@@ -36,7 +36,7 @@ func NewParquetWriter(out io.Writer, of *Record) *ParquetWriter {
 	for i, name := range header {
 		fields[name] = parquet.Optional(o.types[i].parquetNode())
 	}
-	o.out = parquet.NewWriter(out, parquet.NewSchema(of.SchemaName(), parquetColumns{fields, header}),
+	o.out = parquet.NewGenericWriter[any](out, parquet.NewSchema(of.SchemaName(), parquetColumns{fields, header}),
 		parquet.Compression(&snappy.Codec{}), parquet.MaxRowsPerRowGroup(parquetGroupRows))
 	return o
 }
