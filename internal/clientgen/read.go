@@ -187,8 +187,10 @@ func ReadDocument(name string, text []byte) (*API, error) {
 		}
 	}
 	r.api.Codes = slices.Sorted(maps.Keys(codes))
-	if err := r.events(); err != nil {
-		return nil, err
+	if name == "helpdesk" { // the libraries have no types of the fleet's events yet
+		if err := r.events(); err != nil {
+			return nil, err
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.records)) {
 		r.api.Records = append(r.api.Records, *r.records[name])
@@ -200,6 +202,16 @@ func ReadDocument(name string, text []byte) (*API, error) {
 		return r.api, prefixFleet(r.api)
 	}
 	return r.api, nil
+}
+
+// parquet is a media type of exports without a method: the libraries' exports of other types than records
+// are texts, and programs that read Parquet have clients of their own.
+const parquet = "application/vnd.apache.parquet"
+
+// exportsOf returns the media types of an operation's exports that have methods, sorted.
+func exportsOf(in operation) []string {
+	exports := slices.Sorted(maps.Keys(in.Exports))
+	return slices.DeleteFunc(exports, func(kind string) bool { return kind == parquet })
 }
 
 // operation adds an operation to its group.
@@ -215,7 +227,7 @@ func (r *reader) operation(method, path string, in operation) (*Operation, error
 	op := Operation{
 		ID: in.ID, Method: method, Path: path, Summary: in.Summary, Doc: in.Description, Permission: in.Permission, Deprecated: in.Deprecated,
 		Name: methodName(in.ID, group.Name), Codes: in.Problems,
-		Exports: slices.Sorted(maps.Keys(in.Exports)), Imports: slices.Sorted(maps.Keys(in.Imports)),
+		Exports: exportsOf(in), Imports: slices.Sorted(maps.Keys(in.Imports)),
 	}
 	if group.Find(op.Name) != nil {
 		return nil, fmt.Errorf("the group %s has two methods %s: add one to methods", group.Name, op.Name)

@@ -98,7 +98,9 @@ func (a *API) document31() ([]byte, error) {
 		if doc["webhooks"], err = b.webhooks(); err != nil {
 			return nil, err
 		}
-		maps.Copy(doc["components"].(object)["parameters"].(object), deliveryHeaders)
+		parameters := doc["components"].(object)["parameters"].(object)
+		maps.Copy(parameters, deliveryHeaders)
+		parameters["X-Service-Event"] = deliveryHeader("X-Service-Event", true, "The name of the event.", a.c.Webhooks[0].Name)
 	}
 	if slices.ContainsFunc(a.routes, func(rt Route) bool { return rt.Import != nil }) {
 		doc["x-import-line"] = importLineSchema()
@@ -262,6 +264,9 @@ func (rt *Route) exportForms() map[string]string {
 	forms := map[string]string{NDJSON: "One record per line.", CSV: "RFC 4180 with a header row."}
 	if rt.GeoJSON {
 		forms[GeoJSON] = "A FeatureCollection (RFC 7946) of all records, each a Feature with the record's id and geometry; the rest are properties."
+	}
+	if rt.Parquet {
+		forms[Parquet] = "A Parquet file with the columns of the CSV: integers, numbers, booleans, times in UTC and texts; arrays and maps as JSON."
 	}
 	return forms
 }
