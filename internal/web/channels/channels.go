@@ -180,14 +180,7 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 		f := web.Field{Name: prefix + in.Name, Label: in.Label, Type: "text", Optional: optional, Help: in.Help, Placeholder: in.Placeholder, Most: 4096}
 		switch {
 		case in.Choices != nil:
-			f.Type = "select"
-			for _, c := range in.Choices {
-				label := c
-				if c == "" {
-					label = "no"
-				}
-				f.Options = append(f.Options, web.Option{Value: c, Label: label})
-			}
+			f.Type, f.Options = "select", in.Choices
 		case in.Long:
 			f.Type, f.Rows = "textarea", 3
 		case in.Password:
