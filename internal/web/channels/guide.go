@@ -79,6 +79,7 @@ var guides = []guide{{
 	Settings: []input{{Name: "folders", Label: "Folders", Placeholder: "INBOX", Help: "Names separated by commas."},
 		{Name: "import_days", Label: "Import mails of the last days", Placeholder: "0", Help: "When it is connected. 0: only new mails."},
 		{Name: "aliases", Label: "Further addresses", Placeholder: "sales@example.com, @example.org", Help: "Whose mail arrives in this mailbox: addresses and whole domains."},
+		{Name: "auth_servers", Label: "Trusted mail servers", Placeholder: "mx.example.com", Help: "Names in the Authentication-Results of the provider, which must remove forged ones. Empty: those of the deployment."},
 		{Name: "mark_seen", Label: "Mark collected mails as read", Choices: yesOrNo},
 		{Name: "move_to", Label: "Move collected mails to folder", Help: "Empty: they stay where they are."},
 		{Name: "sent_folder", Label: "Folder for sent replies", Placeholder: "auto", Help: "auto finds it. Empty: no copies, or those of the provider: Gmail and Microsoft file them on their own."}, autoAnswer, signature},
