@@ -30,7 +30,7 @@ const mailboxPath = "/dev/mailbox"
 
 // testsPerMinute bounds the tests of channels and webhooks that an organization makes on pages: each
 // calls another server.
-const testsPerMinute = 20
+const testsPerMinute = 60
 
 // newPages returns the site with all pages.
 func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, sandbox fleetBase) *web.Site {
