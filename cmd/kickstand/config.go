@@ -37,7 +37,8 @@ import (
 // value) and a key of kickstand.toml (base-url). Flags override variables, which override
 // the file.
 //
-// secret:"true" masks a value in every display of the configuration; secret:"url" masks
+// secret:"true" masks a value in every display of the configuration; secret:"tiles" masks the
+// path of a URL, and secret:"url" masks
 // the password in it. area is the area of the page of settings, if it is not the group.
 type config struct {
 	File string `name:"config" group:"Flags of every command:" placeholder:"FILE" help:"Configuration file (default: kickstand.toml, if there is one)."`
@@ -59,7 +60,7 @@ type config struct {
 	StopTimeout         time.Duration `default:"15s" help:"Time for requests and jobs to finish when the server stops." group:"Server" area:"Process"`
 	ExtraHosts          []string      `placeholder:"NAME" help:"Additional accepted host names, such as one inside of your network; requests for other hosts get 421." group:"Server" area:"Addresses"`
 	TrustedProxies      []string      `placeholder:"CIDR" help:"Networks of proxies with a trusted X-Forwarded-For." group:"Server" area:"Addresses"`
-	MapTiles            string        `placeholder:"SOURCE" secret:"true" help:"Background of maps: an address with {z}, {x} and {y}, an MBTiles file or a PMTiles file (default: none, with coastlines, borders and names of cities)." group:"Server" area:"Maps"`
+	MapTiles            string        `placeholder:"SOURCE" secret:"tiles" help:"Background of maps: an address with {z}, {x} and {y}, an MBTiles file or a PMTiles file (default: none, with coastlines, borders and names of cities)." group:"Server" area:"Maps"`
 	MapAttribution      string        `placeholder:"TEXT" help:"Copyright notice of the map tiles (default: that of the file, or of OpenStreetMap for its servers)." group:"Server" area:"Maps"`
 
 	AccessLog     string `default:"off" enum:"off,on" help:"Write a line of JSON per request to standard output: off or on." group:"Server" area:"Process"`
@@ -534,13 +535,15 @@ func (c *config) effective() []line {
 		}
 		value := v.Field(i).Interface()
 		if d, ok := value.(time.Duration); ok {
-			value = d.String()
+			value = shortDuration(d)
 		}
 		switch f.Tag.Get("secret") {
 		case "true":
 			value = masked(value)
 		case "url":
 			value = setting.MaskURL(value.(string))
+		case "tiles":
+			value = maskedTiles(value.(string))
 		}
 		out = append(out, line{name, value, f})
 	}
@@ -562,6 +565,28 @@ func masked(v any) any {
 	return setting.Mask(fmt.Sprint(v))
 }
 
+// maskedTiles masks the path and query of the address of tiles, which may have a key.
+func maskedTiles(source string) string {
+	scheme, rest, isURL := strings.Cut(source, "://")
+	if !isURL {
+		return source // a file, or none
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	return setting.MaskURL(scheme+"://"+host) + "/" + setting.Mask(rest)
+}
+
+// shortDuration formats a duration like [time.Duration.String] without parts that are zero: "720h".
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
 // described returns the settings for their page.
 func (e *env) described(baseURL string) []setting.Setting {
 	var out []setting.Setting
@@ -570,7 +595,9 @@ func (e *env) described(baseURL string) []setting.Setting {
 			continue
 		}
 		s := setting.Setting{Name: l.Name, Area: cmp.Or(l.field.Tag.Get("area"), l.field.Tag.Get("group")), Help: l.field.Tag.Get("help")}
-		s.Source, s.By = e.sources.of(l.Name)
+		if s.Source, s.By = e.sources.of(l.Name); e.changedByDemo(l.field.Name) {
+			s.Source, s.By = setting.Default, "kickstand demo"
+		}
 		switch v := l.Value.(type) {
 		case []string:
 			s.Value = strings.Join(v, ", ")
@@ -583,6 +610,15 @@ func (e *env) described(baseURL string) []setting.Setting {
 		out = append(out, s)
 	}
 	return out
+}
+
+// changedByDemo reports whether the demo has another value for a field than the user.
+func (e *env) changedByDemo(field string) bool {
+	if e.given == nil {
+		return false
+	}
+	value := func(c *config) any { return reflect.ValueOf(*c).FieldByName(field).Interface() }
+	return !reflect.DeepEqual(value(e.given), value(&e.config))
 }
 
 // kebab converts field names to flag names like kong: AllowPrivateReceivers,

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
@@ -75,5 +76,25 @@ func TestConfigShowsSources(t *testing.T) {
 	set.DatabaseURL = "sqlite:" + filepath.Join(folder, "none.db")
 	if err := app.CheckServe(t.Context(), set); err == nil {
 		t.Error("CheckServe() accepts a public base URL without mail")
+	}
+}
+
+// TestDescribedDemo: what the demo sets has it as its source, and addresses of tiles have no key.
+func TestDescribedDemo(t *testing.T) {
+	e := &env{commands: new(commands), sources: &sources{lookup: func(string) (string, bool) { return "", false }}}
+	e.SessionLifetime, e.MailFrom = 90*24*time.Hour, "desk@help.example"
+	e.given = new(e.config)
+	e.AllowNoMail, e.MapTiles = true, "https://tiles.example/s3cret/{z}/{x}/{y}.png?key=s3cret"
+	found := make(map[string]setting.Setting)
+	for _, s := range e.described("http://localhost") {
+		found[s.Name] = s
+	}
+	for name, want := range map[string][2]string{
+		"allow-no-mail": {"true", "kickstand demo"}, "mail-from": {"desk@help.example", ""}, "session-lifetime": {"2160h", ""},
+		"map-tiles": {"https://tiles.example/********", "kickstand demo"},
+	} {
+		if s := found[name]; s.Value != want[0] || s.By != want[1] || s.Source != setting.Default {
+			t.Errorf("%s: got %q from %q %s, want %q", name, s.Value, s.Source, s.By, want)
+		}
 	}
 }

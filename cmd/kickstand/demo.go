@@ -73,6 +73,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	data := demoData{folder: folder, secrets: make(map[string]string), app: new(demoAppChannel), listenSecret: rand.Text(), password: strings.ToLower(rand.Text()[:12])}
+	e.given = new(e.config)
 	file, err := e.useDemo(data)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -285,9 +286,9 @@ var demoConnections = []connection.New{
 	{Channel: "sms", Address: demoNumber, Name: "Demo number"},
 	{Channel: "voice", Address: demoTelephone, Name: "Demo telephone"},
 	{Channel: "email-raw", Address: demoMailbox, Name: "Support mailbox"},
-	{Channel: "email-form", Address: demoFormBox, Name: "Mailbox of style A"},
-	{Channel: "email-parse", Address: demoParseBox, Name: "Mailbox of style B"},
-	{Channel: "email-json", Address: demoJSONBox, Name: "Mailbox of style C"},
+	{Channel: "email-form", Address: demoFormBox, Name: "Bookings"},
+	{Channel: "email-parse", Address: demoParseBox, Name: "Partners"},
+	{Channel: "email-json", Address: demoJSONBox, Name: "Billing"},
 	{Channel: "business-messaging", Address: demoNumberID, Name: "Business messaging"},
 	{Channel: "social-messenger", Address: demoPageID, Name: "Social messenger"},
 	{Channel: "chat", Address: demoWorkspace, Name: "Team chat"},

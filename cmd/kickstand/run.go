@@ -72,7 +72,8 @@ type env struct {
 	*commands
 	stdio
 	sources *sources
-	creates bool // the command may create the database
+	given   *config // of the user, before the demo changed it; nil: no demo
+	creates bool    // the command may create the database
 }
 
 // settings returns the configuration of the program. Credentials for S3 come from the variables

@@ -111,7 +111,10 @@ func (r *appRig) fullKey(o account.Organization) string {
 
 // receive is the app's endpoint.
 func (r *appRig) receive(w http.ResponseWriter, q *http.Request) {
-	raw, _ := io.ReadAll(q.Body)
+	raw, err := io.ReadAll(q.Body)
+	if err != nil {
+		return // the sender gave up: a report of typing is not waited for
+	}
 	p := appPost{header: q.Header.Clone(), raw: raw}
 	if err := json.Unmarshal(raw, &p.body); err != nil {
 		r.t.Errorf("the app got %s", raw)

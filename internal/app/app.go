@@ -721,6 +721,14 @@ func (a *App) openLimits() (func(name string, limit int, window time.Duration) a
 	}, nil
 }
 
+// limiter returns a limiter that all processes share, if they have Redis; name is unique per use.
+func (a *App) limiter(name string, limit int, window time.Duration) account.Limiter {
+	if a.newLimiter == nil {
+		return ratelimit.New(limit, window)
+	}
+	return a.newLimiter(name, limit, window)
+}
+
 // signUpPolicy returns the configured policy or the default.
 func (c Config) signUpPolicy() (account.SignUpPolicy, error) {
 	switch {

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/blob"
@@ -27,12 +28,17 @@ import (
 // mailboxPath is the page with stored mails, in development.
 const mailboxPath = "/dev/mailbox"
 
+// testsPerMinute bounds the tests of channels and webhooks that an organization makes on pages: each
+// calls another server.
+const testsPerMinute = 60
+
 // newPages returns the site with all pages.
 func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, sandbox fleetBase) *web.Site {
 	mailbox := ""
 	if a.mailbox != nil {
 		mailbox = mailboxPath
 	}
+	tests := a.limiter("tests", testsPerMinute, time.Minute)
 	site := web.New(web.Config{
 		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Factors: a.Factors, Billing: a.Billing, Shop: a.Shop, Live: a.live, Endpoints: places, Mailbox: mailbox, Logger: a.log, NotFound: a.notFound, Brand: a.siteBrand, IsOperator: a.isOperator,
 	})
@@ -48,9 +54,9 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 		Server:  a.serverPages(),
 		Exports: []string{a.BaseURL + deskapi.Base + log, live.String() + log, sandbox.String() + log},
 	})
-	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, Mailboxes: a.Mailboxes, Outbound: a.sender, BaseURL: a.BaseURL, MailHost: a.config.mailHost(), SendTrouble: a.sender.SendTrouble, TestMail: a.testMail, MailRecords: a.mailRecords})
+	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, Mailboxes: a.Mailboxes, Outbound: a.sender, BaseURL: a.BaseURL, MailHost: a.config.mailHost(), SendTrouble: a.sender.SendTrouble, TestMail: a.testMail, MailRecords: a.mailRecords, AllowTest: tests.Allow})
 	developers.Register(site, developers.Config{
-		DB: a.DB, Keys: a.Keys, Requests: a.Requests, Audit: a.Audit, Webhooks: a.Webhooks, DeskAPI: a.BaseURL + deskapi.Base, SandboxReference: runnableReference(a.BaseURL, sandbox),
+		DB: a.DB, Keys: a.Keys, Requests: a.Requests, Audit: a.Audit, Webhooks: a.Webhooks, AllowTest: tests.Allow, DeskAPI: a.BaseURL + deskapi.Base, SandboxReference: runnableReference(a.BaseURL, sandbox),
 		Fleet:   developers.Fleet{Service: a.Fleet.Service, DB: a.Fleet.DB, API: live.String()},
 		Sandbox: developers.Fleet{Service: a.Sandbox.Service, DB: a.Sandbox.DB, API: sandbox.String()},
 	})

@@ -11,14 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/app/doctor"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
-	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/smtpd"
 
 	"golang.org/x/net/idna"
@@ -112,15 +110,11 @@ func (a *App) listenMail() (net.Listener, error) {
 			return nil, fmt.Errorf("smtp-listen: %w", err)
 		}
 	}
-	newLimiter := a.newLimiter
-	if newLimiter == nil {
-		newLimiter = func(_ string, limit int, window time.Duration) account.Limiter { return ratelimit.New(limit, window) }
-	}
 	a.receiver = smtpd.Open(smtpd.Config{
 		DB: a.DB, Connections: a.Connections, Journal: mailJournal{a.Inbound}, Hostname: a.config.mailHost(), Certificate: certificate,
 		MaxConnections: c.Connections,
-		Mails:          newLimiter("smtp-mails", cmp.Or(c.MailRate, DefaultMailRate), mailWindow),
-		Refusals:       newLimiter("smtp-refusals", refusalsPerIP, refusalWindow),
+		Mails:          a.limiter("smtp-mails", cmp.Or(c.MailRate, DefaultMailRate), mailWindow),
+		Refusals:       a.limiter("smtp-refusals", refusalsPerIP, refusalWindow),
 		Resolver:       spfResolver{net.DefaultResolver, a.config.lookupTXT()}, Metrics: a.metrics, Access: a.accessLog(), Logger: a.log,
 	})
 	a.mailAddress = ln.Addr().String()

@@ -162,6 +162,15 @@ func TestVisitorStreamEnds(t *testing.T) {
 			_, err := r.Connections.Rotate(t.Context(), r.organization.ID, r.connection.ID, "", 0)
 			return err
 		},
+		// Another process changes the channel while this one has it in its cache.
+		"elsewhere": func(r *appRig) error {
+			r.visitor("u-7", "GET", "/conversations/c/messages", "")
+			return r.DB.Write(t.Context(), func(tx *db.Tx) error {
+				tx.AfterCommit(func() { r.live.Publish(r.organization.ID, "channel:"+r.connection.ID) })
+				_, err := tx.Exec(t.Context(), "UPDATE connections SET enabled = FALSE WHERE id = $1", r.connection.ID)
+				return err
+			})
+		},
 		"disconnected": func(r *appRig) error {
 			return r.DB.Write(t.Context(), func(tx *db.Tx) error {
 				return r.Connections.DeleteTx(t.Context(), tx, r.organization.ID, r.connection.ID)

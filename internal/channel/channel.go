@@ -34,6 +34,9 @@ type Request struct {
 	// means that the name has no records, a missing entry that the lookup failed. Nil means
 	// that no lookup was made.
 	TXT map[string][]string
+	// Settings are those of the connection that receives the part, when the event is processed; nil
+	// before, and without a connection.
+	Settings map[string]string
 }
 
 // Query returns the parsed query of the URL. Malformed pairs are dropped.

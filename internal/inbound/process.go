@@ -247,6 +247,7 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 		}
 	}
 	req := e.request()
+	req.Settings = w.settings()
 	if p, ok := w.adapter.(channel.DNSVerifier); ok && s.txt != nil {
 		if names := p.TXTNames(req, e.part(), answers.list); len(names) > 0 {
 			if e.bodyKey != "" { // hold no memory during the lookup
@@ -260,7 +261,7 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 				}
 			}
 			req = e.request()
-			req.TXT = records
+			req.TXT, req.Settings = records, w.settings()
 		}
 	}
 	if asks {
@@ -287,6 +288,14 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 	}
 	w.fetches, err = s.fetchJobs(w.origin, e.VerifiedBy, list)
 	return err
+}
+
+// settings returns the settings of the connection; nil without one.
+func (w *work) settings() map[string]string {
+	if w.connection == nil {
+		return nil
+	}
+	return w.connection.Settings
 }
 
 // maxProofRetries is how often a failing DNS lookup delays a mail; after that, the mail is

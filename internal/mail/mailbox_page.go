@@ -16,7 +16,7 @@ body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding
 table{border-collapse:collapse;width:100%}
 caption{text-align:left;padding-bottom:.5rem}
 th,td{text-align:left;vertical-align:top;padding:.4rem .8rem .4rem 0;border-bottom:1px solid #8886}
-td{min-width:6rem}
+td{min-width:6rem;overflow-wrap:break-word}
 dt{font-weight:600}
 dd{margin:0 0 .5rem}
 pre{white-space:pre-wrap;border:1px solid #8886;padding:1rem}

@@ -50,7 +50,8 @@ type Setting struct {
 	Help   string // as --help prints it
 	Value  string // secrets are masked; empty: none
 	Source Source
-	// By is the flag, variable or file that has the value; empty for the page and the default.
+	// By is the flag, variable or file that has the value, or the command whose default it is; empty
+	// for the page and the server's default.
 	By        string
 	ChangedAt time.Time // on the page; zero: another source
 }

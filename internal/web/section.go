@@ -421,6 +421,7 @@ type Confirm struct {
 	Type   string // a word to type, such as the record's name; empty: none
 	Label  string // of the button: "Delete key"
 	Cancel string // path of the link that cancels
+	Safe   bool   // deletes and ends nothing
 
 	ListTitle string
 	List      []string // affected records, one per line

@@ -104,6 +104,9 @@ type Envelope struct {
 	// does not report them.
 	DKIM []string
 
+	// Trusted are the authserv-ids that the connection trusts; nil: those of the deployment.
+	Trusted []string
+
 	Composed bool                // the message was composed again, so no signature covers its bytes
 	TXT      map[string][]string // as in [channel.Request]
 
@@ -189,9 +192,13 @@ func misleading(p channel.Party) bool {
 // check prepares the check whether a whole message proves its sender.
 func (p *Parser) check(raw []byte, env Envelope, author string) *mailauth.Check {
 	head, body := mailparse.Split(raw)
+	trusted := p.trusted
+	if env.Trusted != nil {
+		trusted = env.Trusted
+	}
 	return mailauth.New(mailauth.Mail{
 		Head: head, Body: body, Intact: !env.Composed, Author: author, Received: env.Received,
-		Trusted: p.trusted, SPF: env.SPF, SPFDomain: env.SPFDomain, SPFBy: env.SPFBy, DKIM: env.DKIM,
+		Trusted: trusted, SPF: env.SPF, SPFDomain: env.SPFDomain, SPFBy: env.SPFBy, DKIM: env.DKIM,
 	})
 }
 

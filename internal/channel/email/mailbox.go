@@ -47,12 +47,13 @@ const (
 
 // The settings of a connection of the channel.
 const (
-	SettingFolders    = "folders"     // names separated by commas; default INBOX
-	SettingImportDays = "import_days" // age of the mails to import at first
-	SettingAliases    = "aliases"     // further addresses, and @domains
-	SettingMarkSeen   = "mark_seen"   // "true"
-	SettingMoveTo     = "move_to"     // folder for collected mails
-	SettingSent       = "sent_folder" // folder for a copy of replies; "auto" finds it
+	SettingFolders    = "folders"      // names separated by commas; default INBOX
+	SettingImportDays = "import_days"  // age of the mails to import at first
+	SettingAliases    = "aliases"      // further addresses, and @domains
+	SettingMarkSeen   = "mark_seen"    // "true"
+	SettingTrusted    = "auth_servers" // authserv-ids with trusted results; default: the deployment's
+	SettingMoveTo     = "move_to"      // folder for collected mails
+	SettingSent       = "sent_folder"  // folder for a copy of replies; "auto" finds it
 )
 
 var (
@@ -106,6 +107,7 @@ func openMailbox(r *channel.Request) (*source, error) {
 		return nil, err
 	}
 	s.to(r.Header.Values("X-Envelope-To")...)
+	s.env.Trusted, _ = trustedServers(r.Settings[SettingTrusted])
 	return s, nil
 }
 
@@ -140,6 +142,8 @@ const (
 	maxAliases    = 100
 	maxFolderName = 255
 	maxImportDays = 365
+	maxTrusted    = 10
+	maxServerName = 255
 )
 
 // issue is an invalid setting or credential. The message is the rest of a sentence and quotes no
@@ -221,6 +225,9 @@ func parseAccount(address string, settings, credentials map[string]string) (Acco
 		}
 		a.ImportDays = n
 	}
+	if _, ok := trustedServers(settings[SettingTrusted]); !ok {
+		issues.add("settings."+SettingTrusted, "must be at most %d names of servers, separated by commas", maxTrusted)
+	}
 	switch settings[SettingMarkSeen] {
 	case "", "false":
 	case "true":
@@ -229,6 +236,20 @@ func parseAccount(address string, settings, credentials map[string]string) (Acco
 		issues.add("settings."+SettingMarkSeen, "must be true or false")
 	}
 	return a, issues
+}
+
+// trustedServers returns the names of servers in a list separated by commas; nil for an empty list.
+func trustedServers(list string) (names []string, ok bool) {
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			continue
+		}
+		if len(name) > maxServerName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ';' }) {
+			return nil, false
+		}
+		names = append(names, name)
+	}
+	return names, len(names) <= maxTrusted
 }
 
 // parseServers reads the URLs of the servers. The mail server's may have a login of its own.

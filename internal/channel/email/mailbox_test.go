@@ -2,8 +2,12 @@ package email
 
 import (
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
 func TestParseAccount(t *testing.T) {
@@ -24,7 +28,7 @@ func TestParseAccount(t *testing.T) {
 		{"IMAP only", nil, login, ""},
 		{"SMTP only", nil, map[string]string{CredentialServer: "smtps://ana:hush@mail.example"}, ""},
 		{"a token", nil, map[string]string{CredentialIMAP: "imaps://mail.example", CredentialProvider: ProviderGoogle}, ""},
-		{"all settings", map[string]string{SettingFolders: "INBOX, Support", SettingImportDays: "7", SettingAliases: "Sales@acme.example, @acme.org", SettingMarkSeen: "true", SettingMoveTo: "Done", SettingSent: "auto"}, login, ""},
+		{"all settings", map[string]string{SettingFolders: "INBOX, Support", SettingImportDays: "7", SettingAliases: "Sales@acme.example, @acme.org", SettingTrusted: "mx.acme.example, mx.google.com", SettingMarkSeen: "true", SettingMoveTo: "Done", SettingSent: "auto"}, login, ""},
 		{"nothing", nil, nil, "credentials.imap_url is required"},
 		{"no password", nil, map[string]string{CredentialIMAP: "imaps://mail.example"}, "credentials.password is required"},
 		{"a token without IMAP", nil, map[string]string{CredentialServer: "smtps://mail.example", CredentialProvider: ProviderGoogle}, "credentials.imap_url is required"},
@@ -34,6 +38,7 @@ func TestParseAccount(t *testing.T) {
 		{"no host", nil, with(login, CredentialIMAP, "imaps://:hush"), "must be an address such as"},
 		{"a port of none", nil, with(login, CredentialIMAP, "imaps://mail.example:0"), "must have a port"},
 		{"days", map[string]string{SettingImportDays: "366"}, login, "settings.import_days"},
+		{"a server", map[string]string{SettingTrusted: "mx acme"}, login, "settings.auth_servers"},
 		{"a choice", map[string]string{SettingMarkSeen: "yes"}, login, "settings.mark_seen"},
 		{"a folder within", map[string]string{SettingMoveTo: "INBOX"}, login, "settings.move_to must not be a folder that is read"},
 		{"a line end", map[string]string{SettingFolders: "IN\r\nBOX"}, login, "settings.folders"},
@@ -47,6 +52,33 @@ func TestParseAccount(t *testing.T) {
 		}
 		if tt.name == "all settings" && (len(a.Folders) != 2 || a.ImportDays != 7 || !a.Owns("sales@acme.example") || !a.Owns("x@acme.org") || a.Owns("x@acme.example") || !a.Owns("help@acme.example")) {
 			t.Errorf("got %+v", a)
+		}
+	}
+}
+
+// TestMailboxTrust: the results of a server count if the mailbox names it, else if the deployment does.
+func TestMailboxTrust(t *testing.T) {
+	a := NewMailbox(Config{TrustedAuthServers: []string{"mx.acme.example"}})
+	for _, tt := range []struct {
+		server, setting string
+		proven          bool
+	}{
+		{"mx.acme.example", "", true},
+		{"mx.other.example", "", false},
+		{"mx.other.example", "mx.third.example, MX.other.example", true},
+		{"mx.acme.example", "mx.other.example", false},
+	} {
+		r := &channel.Request{
+			Body:     []byte("Authentication-Results: " + tt.server + "; dkim=pass header.d=client.example\r\nFrom: ana@client.example\r\nSubject: Lamp\r\n\r\nHi\r\n"),
+			Header:   http.Header{"X-Envelope-To": {"help@acme.example"}, "Content-Type": {"message/rfc822"}},
+			Received: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), Settings: map[string]string{SettingTrusted: tt.setting}, TXT: map[string][]string{},
+		}
+		e, err := a.Parse(r, channel.Part{Address: "help@acme.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := e.Message.Mail.Proof.Proven(); got != tt.proven {
+			t.Errorf("%s with the setting %q: proven = %t, %s", tt.server, tt.setting, got, e.Message.Mail.Proof.Reason)
 		}
 	}
 }

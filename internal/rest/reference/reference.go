@@ -31,7 +31,20 @@ var style []byte
 //go:embed reference.js
 var script []byte
 
-var templates = template.Must(template.New("pages").Parse(templateText))
+var templates = template.Must(template.New("pages").Funcs(template.FuncMap{"prose": prose}).Parse(templateText))
+
+// prose returns a description of the document as HTML: text between backticks is code.
+func prose(text string) template.HTML {
+	var b strings.Builder
+	for i, part := range strings.Split(text, "`") {
+		part = template.HTMLEscapeString(part)
+		if i%2 == 1 {
+			part = "<code>" + part + "</code>"
+		}
+		b.WriteString(part)
+	}
+	return template.HTML(b.String())
+}
 
 // maxQuery bounds a search, in bytes.
 const maxQuery = 100

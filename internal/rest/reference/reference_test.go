@@ -47,8 +47,8 @@ func TestPages(t *testing.T) {
 		{desk, "/api/docs", 200, []string{"<h1>Kickstand Helpdesk</h1>", `href="/api/docs/tickets#createTicket"`, `href="/api/v1/openapi.json"`, "https://kickstand.example/api/v1/key"}, []string{"data-keys"}},
 		{desk, "/api/docs/tickets", 200, []string{
 			`id="createTicket"`, "https://kickstand.example/api/v1/tickets", "tickets.create", `href="/problems/validation_failed"`,
-			"<code>created_at[gte], [gt], [lte], [lt]</code>", "<code>expand[]</code>", "<code>customer.email</code>", "text/csv", "<code>If-Match</code>", `aria-current="page"`,
-		}, []string{"data-run"}},
+			"<code>created_at[gte], [gt], [lte], [lt]</code>", "<code>created:&gt;=2026-01-01</code>", "<code>expand[]</code>", "<code>customer.email</code>", "text/csv", "<code>If-Match</code>", `aria-current="page"`,
+		}, []string{"data-run", "`#6`"}},
 		{desk, "/api/docs/nothing", 302, nil, nil},
 		{fleet, "/docs/sandbox", 200, []string{"data-keys", `href="/settings/keys/new?of=sandbox"`}, nil},
 		{fleet, "/docs/sandbox/rides", 200, []string{`data-path="/sandbox/v1/rides/{id}"`, `name="id" data-in-path`, `name="?"`, `name="body"`, "Bearer sk_test_…"}, nil},

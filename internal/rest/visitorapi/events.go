@@ -106,10 +106,11 @@ func (s *stream) load(ctx context.Context) error {
 }
 
 // admitted reports whether the token is still valid: the secret may have been replaced, or the channel
-// disabled.
+// disabled. It reads the channel from the database: a cached one may be older than the change that
+// another process has announced.
 func (s *stream) admitted(r *http.Request) bool {
-	c, err := s.channel(r)
-	if err != nil || c == nil {
+	c, err := s.Connections.Find(r.Context(), s.v.connection.ID)
+	if err != nil || !c.Enabled {
 		return false
 	}
 	now := s.DB.Now()

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel/api"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
@@ -44,6 +45,9 @@ type Config struct {
 	MailHost    string // that receives mail by SMTP; empty: none
 	// TestMail has a mail to a connection's address received by SMTP, without storing it.
 	TestMail func(ctx context.Context, c *connection.Connection) error
+	// AllowTest counts a test of an organization's connections, and reports how long to wait if too many
+	// were made. nil: no limit.
+	AllowTest func(ctx context.Context, organizationID string) (ok bool, retryAfter time.Duration)
 	// MailRecords reports whether the MX records of a connection's domain name MailHost, and what they are.
 	MailRecords func(ctx context.Context, c *connection.Connection) (found string, ok bool)
 }
@@ -180,14 +184,7 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 		f := web.Field{Name: prefix + in.Name, Label: in.Label, Type: "text", Optional: optional, Help: in.Help, Placeholder: in.Placeholder, Most: 4096}
 		switch {
 		case in.Choices != nil:
-			f.Type = "select"
-			for _, c := range in.Choices {
-				label := c
-				if c == "" {
-					label = "no"
-				}
-				f.Options = append(f.Options, web.Option{Value: c, Label: label})
-			}
+			f.Type, f.Options = "select", in.Choices
 		case in.Long:
 			f.Type, f.Rows = "textarea", 3
 		case in.Password:

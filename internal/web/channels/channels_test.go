@@ -1,6 +1,7 @@
 package channels_test
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha1"
 	"encoding/base64"
@@ -45,7 +46,10 @@ type harness struct {
 	connections *connection.Service
 	endpoints   *http.ServeMux
 	admin       *webtest.Browser
+	tests       int // tests of channels; at most maxTests
 }
+
+const maxTests = 3
 
 func adapters() []channel.Adapter {
 	letters := email.Config{}
@@ -75,7 +79,11 @@ func newHarness(t *testing.T) *harness {
 	})
 	in.Register(h.endpoints)
 	boxes := mailbox.Open(mailbox.Config{DB: h.DB, Connections: h.connections, Journal: in, Guard: netguard.Guard{AllowPrivate: true}, Box: seal.New(seal.NewKey()), Logger: h.Log})
-	channels.Register(h.Site, channels.Config{DB: h.DB, Connections: h.connections, Inbound: in, Mailboxes: boxes, Shop: shop.Open(shop.Config{DB: h.DB, Queue: q}), BaseURL: webtest.BaseURL, MailHost: "mx.help.example"})
+	channels.Register(h.Site, channels.Config{DB: h.DB, Connections: h.connections, Inbound: in, Mailboxes: boxes, Shop: shop.Open(shop.Config{DB: h.DB, Queue: q}), BaseURL: webtest.BaseURL, MailHost: "mx.help.example",
+		AllowTest: func(context.Context, string) (bool, time.Duration) {
+			h.tests++
+			return h.tests <= maxTests, time.Minute
+		}})
 	h.admin = h.SignIn(h.Admin)
 	return h
 }
@@ -356,6 +364,8 @@ func TestTestButton(t *testing.T) {
 		t.Fatal(err)
 	}
 	webtest.Parse(t, h.admin.Post(path+"/test", nil).Body.String()).Want("Receiving", "Fails", "The channel is disabled, so requests are refused.")
+	h.tests = maxTests
+	h.admin.WantRefused(h.admin.Post(path+"/test", nil), http.StatusTooManyRequests)
 }
 
 // TestAppPage: the page of one's own app has nothing to prove, and the secret with the steps once.

@@ -4,10 +4,11 @@ import (
 	"slices"
 
 	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
 // guide describes how to connect a channel: the steps at the provider, and the fields
-// here. docs/channels has the details.
+// here. docs/channels has the details; {doc} in a step links to its page.
 type guide struct {
 	Name     string // of the adapter
 	Title    string
@@ -39,11 +40,13 @@ type input struct {
 	Required    bool
 	Long        bool // several lines
 	Password    bool
-	Choices     []string
+	Choices     []web.Option
 }
 
 // Settings of several channels.
 var (
+	yesOrNo = []web.Option{{Label: "No"}, {Value: "true", Label: "Yes"}}
+
 	autoAnswer = input{Name: "auto_reply", Label: "Automatic answer", Long: true,
 		Help: "Sent once per new ticket, not for automatic messages. Empty: none."}
 	signature = input{Name: "signature", Label: "Signature", Long: true,
@@ -54,7 +57,7 @@ var (
 		Help: "Sends replies by its API if the connection has no mail server."}
 	deliverySecret = input{Name: "delivery_secret", Label: "Signing secret of the delivery provider", Placeholder: "whsec_…",
 		Help: "Verifies its delivery reports."}
-	signIn      = input{Name: "oauth", Label: "Sign in at", Choices: []string{"", "google", "microsoft"}, Help: "In place of a password. The provider asks for your consent after connecting."}
+	signIn      = input{Name: "oauth", Label: "Sign in at", Choices: []web.Option{{Label: "No provider"}, {Value: "google", Label: "Google"}, {Value: "microsoft", Label: "Microsoft"}}, Help: "In place of a password. The provider asks for your consent after connecting."}
 	mailAddress = input{Label: "Mail address", Placeholder: "help@example.com", Help: "The address customers write to. A plus tag is ignored."}
 	verifyToken = input{Name: "verify_token", Label: "Verify token", Help: "Any text. The provider sends it when you set up the callback URL."}
 	appSecret   = input{Name: "app_secret", Label: "App secret for calls", Help: "If the app requires appsecret_proof."}
@@ -76,7 +79,8 @@ var guides = []guide{{
 	Settings: []input{{Name: "folders", Label: "Folders", Placeholder: "INBOX", Help: "Names separated by commas."},
 		{Name: "import_days", Label: "Import mails of the last days", Placeholder: "0", Help: "When it is connected. 0: only new mails."},
 		{Name: "aliases", Label: "Further addresses", Placeholder: "sales@example.com, @example.org", Help: "Whose mail arrives in this mailbox: addresses and whole domains."},
-		{Name: "mark_seen", Label: "Mark collected mails as read", Choices: []string{"", "true"}},
+		{Name: "auth_servers", Label: "Trusted mail servers", Placeholder: "mx.example.com", Help: "Names in the Authentication-Results of the provider, which must remove forged ones. Empty: those of the deployment."},
+		{Name: "mark_seen", Label: "Mark collected mails as read", Choices: yesOrNo},
 		{Name: "move_to", Label: "Move collected mails to folder", Help: "Empty: they stay where they are."},
 		{Name: "sent_folder", Label: "Folder for sent replies", Placeholder: "auto", Help: "auto finds it. Empty: no copies, or those of the provider: Gmail and Microsoft file them on their own."}, autoAnswer, signature},
 }, {
@@ -107,7 +111,7 @@ var guides = []guide{{
 	Name: "email-parse", Title: "E-mail by SendGrid", Icon: "channel-email", Provider: "SendGrid Inbound Parse", Doc: "email-parse.md",
 	Text: "Mail that SendGrid receives for your host.",
 	Steps: []string{"Point the MX records of a host such as parse.example.com at the provider.",
-		"At https://app.sendgrid.com/settings/parse add the host with the URL {endpoint}, and tick POST the raw, full MIME message.",
+		"At https://app.sendgrid.com/settings/parse add the host, enter {endpoint} as its destination, and tick POST the raw, full MIME message.",
 		"Create a security policy with a signature, attach it to the host, and copy its public key."},
 	Address: mailAddress, Secret: input{Label: "Public key of the security policy", Required: true, Long: true, Help: "Base64 or PEM."},
 	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer, signature},
@@ -122,7 +126,7 @@ var guides = []guide{{
 	Name: "email-delivery", Title: "E-mail by Resend", Icon: "channel-email", Provider: "Resend", Doc: "email-delivery.md",
 	Text: "Mail that Resend receives, and replies sent through it.",
 	Steps: []string{"At https://resend.com/domains verify the domain, and at https://resend.com/api-keys create a key with full access.",
-		"At https://resend.com/webhooks add one for the events email.* with the URL {endpoint}.", "Copy the signing secret."},
+		"At https://resend.com/webhooks add one that posts the events email.* to {endpoint}.", "Copy the signing secret."},
 	Address: mailAddress, Secret: input{Label: "Signing secret", Required: true, Placeholder: "whsec_…"},
 	Credentials: []input{{Name: "delivery_api_key", Label: "API key", Placeholder: "re_…", Help: "Fetches mail and sends replies."}, smtpURL}, Settings: []input{autoAnswer, signature},
 }, {
@@ -142,7 +146,7 @@ var guides = []guide{{
 	Text: "Messages to your WhatsApp numbers. Replies are possible for 24 hours after the customer's last message.",
 	Steps: []string{"At https://developers.facebook.com/apps create an app of type Business and add WhatsApp; API Setup shows the phone number ID.",
 		"App settings, Basic has the app secret.", "In Business Settings create a system user with the app and the account, and a token with whatsapp_business_messaging.",
-		"After connecting: WhatsApp, Configuration, with the callback URL {endpoint} and {verify_token}. Subscribe to the field messages."},
+		"After connecting: under WhatsApp, Configuration, enter {endpoint} as callback URL, and {verify_token}. Subscribe to the field messages."},
 	Address: input{Label: "Phone number ID", Placeholder: "106540352242922", Help: "The id, not the number. The account's id connects all its numbers that are not connected themselves."},
 	Secret:  input{Label: "App secret", Required: true},
 	Credentials: []input{{Name: "access_token", Label: "Access token", Placeholder: "EAAG…", Help: "For files and replies."}, verifyToken, appSecret, apiVersion,
@@ -153,27 +157,27 @@ var guides = []guide{{
 	Text: "Messages to your page. Replies are possible for 24 hours after the customer's last message.",
 	Steps: []string{"At https://developers.facebook.com/apps create an app of type Business and add Messenger; App settings, Basic has the app secret.",
 		"Messenger, API Setup: connect the page and generate its page access token with pages_messaging.",
-		"After connecting: Webhooks, with the callback URL {endpoint} and {verify_token}. Subscribe the page {address} to messages, messaging_postbacks, message_deliveries, message_reads and message_echoes."},
+		"After connecting: under Webhooks, enter {endpoint} as callback URL, and {verify_token}. Subscribe your page to messages, messaging_postbacks, message_deliveries, message_reads and message_echoes."},
 	Address: input{Label: "Page ID", Placeholder: "107520255634123"}, Secret: input{Label: "App secret", Required: true},
 	Credentials: []input{{Name: "access_token", Label: "Page access token", Placeholder: "EAAG…", Help: "For names and replies."}, verifyToken, appSecret,
-		{Name: "human_agent", Label: "Reply window of 7 days", Choices: []string{"", "true"}, Help: "true if the app has the Human Agent permission."}, apiVersion},
+		{Name: "human_agent", Label: "Reply window of 7 days", Choices: yesOrNo, Help: "Yes if the app has the Human Agent permission."}, apiVersion},
 	Settings: []input{autoAnswer},
 }, {
 	Name: "voice", Title: "Telephone", Icon: "channel-voice", Provider: "Dialpad", Doc: "voice.md",
 	Text: "Voicemails with their recordings and transcriptions, and texts. Replies are sent as texts.",
 	Steps: []string{"At https://dialpad.com/settings create an API key with the scopes recordings_export and message_content_export.",
-		"Create a webhook by its API with the hook_url {endpoint} and {secret}, and subscribe it to call states and texts of {address}."}, Made: true,
+		"Create a webhook by its API with {endpoint} as hook_url and {secret} to sign with, and subscribe it to call states and texts of {address}."}, Made: true,
 	Address: input{Label: "Number", Placeholder: "+12085550100", Help: "Or the id of a department."}, Secret: input{Label: "Webhook secret", Help: "Empty: generated and shown once."},
 	Credentials: []input{{Name: "api_token", Label: "API key", Help: "For recordings and replies."},
 		{Name: "user_id", Label: "Sending user"}, {Name: "sender_group_id", Label: "Sending group"},
-		{Name: "sender_group_type", Label: "Type of sending group", Choices: []string{"", "office", "department", "callcenter"}}},
-	Settings: []input{{Name: "missed_calls", Label: "Missed calls", Choices: []string{"", "ticket"}, Help: "ticket: an unanswered call creates a ticket."}},
+		{Name: "sender_group_type", Label: "Type of sending group", Choices: []web.Option{{Label: "None"}, {Value: "office", Label: "Office"}, {Value: "department", Label: "Department"}, {Value: "callcenter", Label: "Call center"}}}},
+	Settings: []input{{Name: "missed_calls", Label: "Missed calls", Choices: []web.Option{{Label: "Create no ticket"}, {Value: "ticket", Label: "Create a ticket"}}}},
 }, {
 	Name: "chat", Title: "Team chat", Icon: "channel-chat", Provider: "Slack", Doc: "chat.md", Named: true,
 	Text: "Threads in channels that you share with customers. Replies go into the thread.",
-	Steps: []string{"At https://api.slack.com/apps create an app from scratch in your workspace, add the bot scopes listed in the documentation, and install it.",
+	Steps: []string{"At https://api.slack.com/apps create an app from scratch in your workspace, add the bot scopes listed in {doc}, and install it.",
 		"Copy the bot user OAuth token, and the signing secret under Basic Information.",
-		"After connecting: Event Subscriptions, with the URL {endpoint}. Subscribe to the bot events, and invite the app to the channels."},
+		"After connecting: under Event Subscriptions, enter {endpoint} as request URL. Subscribe to the bot events, and invite the app to the channels."},
 	Address:     input{Label: "Workspace", Placeholder: "T012AB3C4", Help: "Its id, which starts with T; see Slack's URL in a browser."},
 	Secret:      input{Label: "Signing secret", Required: true},
 	Credentials: []input{{Name: "bot_token", Label: "Bot user OAuth token", Placeholder: "xoxb-…", Help: "For names, files and replies."}},
@@ -182,7 +186,7 @@ var guides = []guide{{
 	Name: "api", Title: "Your own app", Icon: "channel-api", Provider: "Your app, site or form", Doc: "api.md", Named: true, Made: true,
 	Text: "Conversations in your own app or a form on your site. Replies go back to it.", Heading: "Setup",
 	Steps: []string{"Choose a name, and connect the app: its id and secret are shown then.",
-		"Have your server send messages by the API of channel {id} or signed requests to {endpoint}, or sign tokens with {secret} for your users' browsers, which use {visitors}.",
+		"Have your server post messages to {messages}, or signed requests to {endpoint}, or sign tokens with {secret} for your users' browsers, which use {visitors}.",
 		"For replies, enter your server's URL, or read them with the tokens."},
 	Address:     input{Label: "Name of the app", Placeholder: "contact-form", Help: "Letters, digits, dots and hyphens."},
 	Secret:      input{Label: "Secret", Help: "At least 24 characters. Empty: generated and shown once."},
@@ -191,7 +195,7 @@ var guides = []guide{{
 }, {
 	Name: "storefront", Title: "Shop", Icon: "channel-storefront", Provider: "Shopify", Doc: "storefront.md",
 	Text: "Imports customers and orders, and processes GDPR requests automatically. Creates no tickets.",
-	Steps: []string{"At https://dev.shopify.com/dashboard create an app for the shop {address} with the scopes read_orders and read_customers, and request access to protected customer data.",
+	Steps: []string{"At https://dev.shopify.com/dashboard create an app for your shop with the scopes read_orders and read_customers, and request access to protected customer data.",
 		"Install it to get an access token. The app's client secret signs the requests.",
 		"After connecting, Kickstand creates the subscriptions. In the app's configuration, set the three compliance webhooks to {privacy}."},
 	Address: input{Label: "Shop domain", Placeholder: "acme-lamps.myshopify.com", Help: "At the platform."}, Secret: input{Label: "Client secret", Required: true},
@@ -208,11 +212,11 @@ var guides = []guide{{
 }, {
 	Name: "payments-connect", Title: "Connected account", Icon: "channel-payments", Provider: "Stripe Connect", Doc: "payments-connect.md",
 	Text: "Shows payments beside the tickets of your customers. Creates no tickets.",
-	Steps: []string{"At https://dashboard.stripe.com/webhooks, in the platform's account, add an endpoint with the URL {endpoint} for events on connected accounts.",
+	Steps: []string{"At https://dashboard.stripe.com/webhooks, in the platform's account, add {endpoint} as an endpoint for events on connected accounts.",
 		"Its signing secret is configured for the deployment, or entered here."},
 	Address:  input{Label: "Account", Placeholder: "acct_1032D82eZvKYlo2C"},
 	Secret:   input{Label: "Signing secret", Placeholder: "whsec_…", Help: "Of the endpoint, from the provider. Empty: the deployment's secret."},
-	Settings: []input{{Name: "test_events", Label: "Test mode", Choices: []string{"", "true"}, Help: "true: accept test mode events."}},
+	Settings: []input{{Name: "test_events", Label: "Test mode", Choices: yesOrNo, Help: "Whether events of the test mode are accepted."}},
 }}
 
 // findGuide returns the guide of a channel, or nil.
@@ -235,7 +239,7 @@ func (p *pages) guide(name string) *guide {
 	g.Credentials = slices.DeleteFunc(slices.Clone(g.Credentials), func(in input) bool { return in.Name == signIn.Name })
 	if providers := p.Mailboxes.Providers(); len(providers) > 0 {
 		in := signIn
-		in.Choices = append([]string{""}, providers...)
+		in.Choices = slices.DeleteFunc(slices.Clone(in.Choices), func(o web.Option) bool { return o.Value != "" && !slices.Contains(providers, o.Value) })
 		g.Credentials = append([]input{in}, g.Credentials...)
 	}
 	return g

@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/mailbox"
 	"github.com/kickstand-dev/kickstand/internal/outbound"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -50,6 +51,13 @@ func (p *pages) test(w http.ResponseWriter, r *web.Request) error {
 	c, _, err := p.find(r)
 	if err != nil {
 		return err
+	}
+	if p.AllowTest != nil {
+		if ok, wait := p.AllowTest(r.Context(), r.OrganizationID); !ok {
+			e := problem.New(problem.RateLimited, "too many tests were made; try again in a minute")
+			e.RetryAfter = wait
+			return e
+		}
 	}
 	return p.renderConnection(w, r, c, nil, http.StatusOK, shownOnce{results: p.testResults(r.Context(), &c)})
 }

@@ -56,12 +56,22 @@ const (
 
 // New draws values, in order of time. format formats one.
 func New(title, unit string, bars bool, values []Value, format func(n int64) string) Chart {
+	return draw(title, unit, bars, values, format, niceStep)
+}
+
+// NewDurations draws durations in seconds as a line, in order of time. format formats one.
+func NewDurations(title, unit string, values []Value, format func(seconds int64) string) Chart {
+	return draw(title, unit, false, values, format, niceDuration)
+}
+
+// draw draws values with lines at multiples of a step.
+func draw(title, unit string, bars bool, values []Value, format func(n int64) string, nice func(low, high int64) int64) Chart {
 	c := Chart{Title: title, Unit: unit, Bars: bars, Width: chartWidth, Height: chartHeight, Left: chartLeft, Bottom: chartHeight - chartBottom}
 	low, high := int64(0), int64(0)
 	for _, v := range values {
 		low, high = min(low, v.N), max(high, v.N)
 	}
-	step := niceStep(low, high)
+	step := nice(low, high)
 	bottom, top := int64(math.Floor(float64(low)/float64(step)))*step, int64(math.Ceil(float64(high)/float64(step)))*step
 	if top == bottom {
 		top = bottom + step
@@ -109,6 +119,20 @@ func niceStep(low, high int64) int64 {
 			}
 		}
 	}
+}
+
+// durations are the steps below a day, in seconds.
+var durations = []int64{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200}
+
+// niceDuration is a round duration in seconds of which at most five steps reach from low to high.
+func niceDuration(low, high int64) int64 {
+	const day = 86400
+	for _, step := range durations {
+		if (high-low)/step < 5 {
+			return step
+		}
+	}
+	return niceStep(low/day, high/day) * day
 }
 
 // coordinate formats a coordinate with one decimal.

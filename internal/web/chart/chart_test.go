@@ -25,3 +25,16 @@ func TestChart(t *testing.T) {
 		}
 	}
 }
+
+// TestDurations: lines are at round durations.
+func TestDurations(t *testing.T) {
+	for high, want := range map[int64]int64{0: 1, 9: 2, 50: 15, 280: 60, 7200: 1800, 50_000: 10_800, 200_000: 43_200, 1_000_000: 5 * 86400, math.MaxInt64 / 1_000_000: 0} {
+		step := niceDuration(0, high)
+		if want != 0 && step != want {
+			t.Errorf("up to %d s lines are %d s apart, want %d", high, step, want)
+		}
+		if n := len(NewDurations("Time", "Time", []Value{{"a day", "day", high}}, func(int64) string { return "" }).Grid); n < 2 || n > 8 {
+			t.Errorf("up to %d s: %d lines", high, n)
+		}
+	}
+}

@@ -6,8 +6,10 @@
 package developers
 
 import (
+	"context"
 	"embed"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -30,9 +32,12 @@ type Config struct {
 	Requests *requestlog.Log
 	Audit    *audit.Log // of DB
 	Webhooks *webhook.Service
-	Fleet    Fleet // production
-	Sandbox  Fleet
-	DeskAPI  string // base URL of the helpdesk's API: "https://help.example.com/api/v1"
+	// AllowTest counts a test of an organization's webhooks, and reports how long to wait if too many
+	// were made. nil: no limit.
+	AllowTest func(ctx context.Context, organizationID string) (ok bool, retryAfter time.Duration)
+	Fleet     Fleet // production
+	Sandbox   Fleet
+	DeskAPI   string // base URL of the helpdesk's API: "https://help.example.com/api/v1"
 	// SandboxReference is the path of the sandbox's reference, in which requests can be run.
 	// Empty: none can.
 	SandboxReference string

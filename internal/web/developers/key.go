@@ -358,21 +358,22 @@ func (p *pages) confirmKey(w http.ResponseWriter, r *web.Request, title string, 
 
 func rotation(k *apikey.Key) web.Confirm {
 	return web.Confirm{
-		Text:  fmt.Sprintf("This creates a second key with the settings of %q, shown once. The old key stays valid until you revoke it: deploy the new key, check that the old one is no longer used, and revoke it.", k.Name),
+		Text:  fmt.Sprintf("This creates a second key with the settings of “%s”, shown once. The old key stays valid until you revoke it: deploy the new key, check that the old one is no longer used, and revoke it.", k.Name),
 		Label: "Create second key",
+		Safe:  true,
 	}
 }
 
 func revocation(k *apikey.Key) web.Confirm {
 	return web.Confirm{
-		Text:  fmt.Sprintf("The key %q (…%s) stops working immediately and permanently. It stays in the list.", k.Name, k.PartialKey),
+		Text:  fmt.Sprintf("The key “%s” (…%s) stops working immediately and permanently. It stays in the list.", k.Name, k.PartialKey),
 		Label: "Revoke key",
 	}
 }
 
 func deletion(k *apikey.Key) web.Confirm {
 	return web.Confirm{
-		Text:  fmt.Sprintf("The key %q (…%s) is removed from the list and, if active, stops working immediately. Its audit entries remain.", k.Name, k.PartialKey),
+		Text:  fmt.Sprintf("The key “%s” (…%s) is removed from the list and, if active, stops working immediately. Its audit entries remain.", k.Name, k.PartialKey),
 		Type:  k.Name,
 		Label: "Delete key",
 	}
@@ -393,7 +394,7 @@ func (p *pages) rotateKey(w http.ResponseWriter, r *web.Request) error {
 		if err != nil {
 			return err
 		}
-		return p.renderSecret(w, r, "Second key", k, t, fmt.Sprintf("The key %q (…%s) is still valid. Revoke it once it is no longer used.", old.Name, old.PartialKey))
+		return p.renderSecret(w, r, "Second key", k, t, fmt.Sprintf("The key “%s” (…%s) is still valid. Revoke it once it is no longer used.", old.Name, old.PartialKey))
 	})
 }
 

@@ -390,6 +390,13 @@ func (p *pages) testWebhook(w http.ResponseWriter, r *web.Request) error {
 	if _, ok := p.Form(w, r); !ok {
 		return nil
 	}
+	if p.AllowTest != nil {
+		if ok, wait := p.AllowTest(r.Context(), r.OrganizationID); !ok {
+			e := problem.New(problem.RateLimited, "too many tests were made; try again in a minute")
+			e.RetryAfter = wait
+			return e
+		}
+	}
 	res, err := p.Webhooks.Test(r.Context(), r.OrganizationID, r.PathValue("id"))
 	if err != nil {
 		return err

@@ -178,7 +178,7 @@ func (h *history) readOrders(p *pages, tx *db.Tx, customerID string) error {
 		return err
 	}
 	for _, o := range orders {
-		shown := order{Order: o, Placed: h.r.Time(o.PlacedAt), Amount: strings.TrimSpace(o.Total + " " + o.Currency)}
+		shown := order{Order: o, Name: orderName(&o), Placed: h.r.Time(o.PlacedAt), Amount: strings.TrimSpace(o.Total + " " + o.Currency)}
 		if u, err := url.Parse(o.URL); err == nil && u.Scheme == "https" && u.Host != "" {
 			shown.Shop = o.URL
 		}

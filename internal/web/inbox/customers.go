@@ -160,6 +160,7 @@ type mergedLine struct {
 // order is an order of a shop.
 type order struct {
 	shop.Order
+	Name   string // its number, or what it is
 	Placed web.Time
 	Amount string // with its currency
 	Shop   string // URL; empty: none

@@ -57,10 +57,10 @@ type contactPoint struct {
 type taskLine struct{ Path, Title, State string }
 
 type orderLine struct {
-	Number, Status, Total, URL string
-	Items                      []string
-	Returns                    []string
-	At                         web.Time
+	Number, ID, Status, Total, URL string
+	Items                          []string
+	Returns                        []string
+	At                             web.Time
 }
 
 type callLine struct {
@@ -144,8 +144,19 @@ func (p *pages) readCustomerPanel(r *web.Request, tx *db.Tx, t *desk.Ticket) (cu
 	return b, nil
 }
 
+// paymentNames are the objects of payments, which have no number, by the prefix of their ids.
+var paymentNames = map[string]string{"ch": "Payment", "cs": "Checkout", "in": "Invoice", "pi": "Payment", "sub": "Subscription"}
+
+// orderName returns the number of an order that customers see, or what it is.
+func orderName(o *shop.Order) string {
+	if kind, _, found := strings.Cut(o.ExternalID, "_"); found && (o.Number == "" || o.Number == o.ExternalID) {
+		return cmp.Or(paymentNames[kind], o.ExternalID)
+	}
+	return cmp.Or(o.Number, o.ExternalID)
+}
+
 func newOrderLine(r *web.Request, o *shop.Order) orderLine {
-	l := orderLine{Number: cmp.Or(o.Number, o.ExternalID), Status: o.Status, At: r.Time(o.PlacedAt), Total: strings.TrimSpace(o.Total + " " + o.Currency)}
+	l := orderLine{Number: orderName(o), ID: o.ExternalID, Status: o.Status, At: r.Time(o.PlacedAt), Total: strings.TrimSpace(o.Total + " " + o.Currency)}
 	if strings.HasPrefix(o.URL, "https://") {
 		l.URL = o.URL
 	}

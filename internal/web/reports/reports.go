@@ -324,20 +324,26 @@ func percentMet(f *desk.ReportFigures) string {
 	return web.Number(f.SLAMet*100/n) + "%"
 }
 
-// duration formats seconds with two units, below ten minutes to the second: "5 s", "44 min",
-// "2 h 5 min".
+// duration formats seconds with up to two units, below ten minutes to the second: "5 s", "44 min",
+// "2 h 5 min", "6 h".
 func duration(seconds int64) string {
+	units := func(first int64, unit string, second int64, smaller string) string {
+		if second == 0 {
+			return web.Number(first) + " " + unit
+		}
+		return fmt.Sprintf("%s %s %d %s", web.Number(first), unit, second, smaller)
+	}
 	switch {
 	case seconds < 60:
 		return fmt.Sprintf("%d s", seconds)
 	case seconds < 600:
-		return fmt.Sprintf("%d min %d s", seconds/60, seconds%60)
+		return units(seconds/60, "min", seconds%60, "s")
 	case seconds < 3600:
 		return fmt.Sprintf("%d min", seconds/60)
 	case seconds < 86400:
-		return fmt.Sprintf("%d h %d min", seconds/3600, seconds/60%60)
+		return units(seconds/3600, "h", seconds/60%60, "min")
 	}
-	return fmt.Sprintf("%s d %d h", web.Number(seconds/86400), seconds/3600%24)
+	return units(seconds/86400, "d", seconds/3600%24, "h")
 }
 
 // change describes a figure against that of the comparison; empty without one.
@@ -359,7 +365,7 @@ func change(now, before int64) string {
 // charts draws the figures over time.
 func charts(r *web.Request, periods []desk.ReportPeriod, g period.Granularity, tables bool) []chart.Chart {
 	var list []chart.Chart
-	add := func(title, unit string, bars bool, figure func(f *desk.ReportFigures) int64, format func(n int64) string) {
+	add := func(figure func(f *desk.ReportFigures) int64, draw func(values []chart.Value) chart.Chart) {
 		values := make([]chart.Value, len(periods))
 		for i := range periods {
 			at := periods[i].Start
@@ -372,16 +378,22 @@ func charts(r *web.Request, periods []desk.ReportPeriod, g period.Granularity, t
 			}
 			values[i] = v
 		}
-		c := chart.New(title, unit, bars, values, format)
+		c := draw(values)
 		c.Table = tables
 		list = append(list, c)
 	}
-	add("New tickets", "Tickets", true, func(f *desk.ReportFigures) int64 { return f.Created }, web.Number)
-	add("Resolved tickets", "Tickets", true, func(f *desk.ReportFigures) int64 { return f.Resolved }, web.Number)
-	add("Backlog", "Tickets", false, func(f *desk.ReportFigures) int64 { return f.Backlog }, web.Number)
-	add("First response, median", "Time", false, func(f *desk.ReportFigures) int64 { return f.FirstResponse.Median }, duration)
-	add("Resolution time, median", "Time", false, func(f *desk.ReportFigures) int64 { return f.Resolution.Median }, duration)
-	add("SLA targets breached", "Targets", true, func(f *desk.ReportFigures) int64 { return f.SLABreached }, web.Number)
+	counts := func(title, unit string, bars bool, figure func(f *desk.ReportFigures) int64) {
+		add(figure, func(values []chart.Value) chart.Chart { return chart.New(title, unit, bars, values, web.Number) })
+	}
+	times := func(title string, figure func(f *desk.ReportFigures) int64) {
+		add(figure, func(values []chart.Value) chart.Chart { return chart.NewDurations(title, "Time", values, duration) })
+	}
+	counts("New tickets", "Tickets", true, func(f *desk.ReportFigures) int64 { return f.Created })
+	counts("Resolved tickets", "Tickets", true, func(f *desk.ReportFigures) int64 { return f.Resolved })
+	counts("Backlog", "Tickets", false, func(f *desk.ReportFigures) int64 { return f.Backlog })
+	times("First response, median", func(f *desk.ReportFigures) int64 { return f.FirstResponse.Median })
+	times("Resolution time, median", func(f *desk.ReportFigures) int64 { return f.Resolution.Median })
+	counts("SLA targets breached", "Targets", true, func(f *desk.ReportFigures) int64 { return f.SLABreached })
 	return list
 }
 

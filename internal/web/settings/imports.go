@@ -28,7 +28,7 @@ type importRow struct {
 	Started  web.Time
 }
 
-var sourceNames = map[string]string{importer.Mbox: "Mailbox (mbox)", importer.CSV: "CSV", importer.Zendesk: "Zendesk (JSON)"}
+var sourceNames = map[string]string{importer.Mbox: "Mailbox (mbox)", importer.CSV: "CSV", importer.Zendesk: "Zendesk (JSON)", "demo": "Sample data"}
 
 var importBadges = map[importer.State]web.Badge{
 	importer.Waiting: {Text: "Waiting"}, importer.Running: {Text: "Running", Tone: web.Accent}, importer.Done: {Text: "Done", Tone: web.Good, Icon: "check"},

@@ -79,7 +79,7 @@ func (p *pages) member(r *web.Request) (account.User, error) {
 	return account.User{}, problem.New(problem.NotFound, "there is no such member")
 }
 
-var roles = []web.Option{{Value: string(account.Agent), Label: "Agent: answers messages"}, {Value: string(account.Admin), Label: "Admin: also manages members, channels, webhooks, keys and the plan"}}
+var roles = []web.Option{{Value: string(account.Agent), Label: "Agent: answers messages"}, {Value: string(account.Admin), Label: "Admin: also manages settings and keys"}}
 
 // roleForm is the body of the role form.
 type roleForm struct {
