@@ -45,6 +45,9 @@ const (
 	CustomerBlocked     Name = "customer.blocked"
 	CustomerUnblocked   Name = "customer.unblocked"
 	CustomerAnonymised  Name = "customer.anonymised"
+	TaskCreated         Name = "task.created"
+	TaskUpdated         Name = "task.updated"
+	TaskDone            Name = "task.done"
 )
 
 // FleetNames lists every event of fleets.
@@ -53,6 +56,7 @@ var FleetNames = [...]Name{
 	VehicleCreated, VehicleUpdated, VehicleStateChanged, VehicleDeleted,
 	ZoneCreated, ZoneUpdated, ZoneDeleted,
 	CustomerCreated, CustomerUpdated, CustomerBlocked, CustomerUnblocked, CustomerAnonymised,
+	TaskCreated, TaskUpdated, TaskDone,
 }
 
 // Names returns the events of a source that "*" includes.

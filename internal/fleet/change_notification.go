@@ -11,6 +11,7 @@ const (
 	PlanKind       = "plan"
 	SubaccountKind = "subaccount"
 	SettingsKind   = "settings"
+	TaskKind       = "task"
 )
 
 // notify calls Config.Changed after the transaction commits.

@@ -102,10 +102,12 @@ func (s *Service) RecordTelemetryTx(ctx context.Context, tx *db.Tx, organization
 	}
 	// Last: the first event locks the organization's numbering until the commit.
 	for _, v := range in.vehicles {
-		if len(v.saved) == 0 {
-			continue // telemetry has no events of its own
+		if len(v.saved) > 0 { // telemetry has no events of its own
+			if err := s.emitVehicle(ctx, tx, a, &v.stored, &v.Vehicle, v.saved); err != nil {
+				return TelemetryResult{}, err
+			}
 		}
-		if err := s.emitVehicle(ctx, tx, a, &v.stored, &v.Vehicle, v.saved); err != nil {
+		if err := s.applyOdometer(ctx, tx, a, &v.Vehicle); err != nil {
 			return TelemetryResult{}, err
 		}
 	}

@@ -74,7 +74,8 @@ func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
 		return id, err
 	}, `SELECT s.organization_id FROM settings s
 		WHERE EXISTS (SELECT 1 FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at <= $1 + s.clock_offset)
-		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at <= $1 + s.clock_offset)`, s.db.Now().UnixMicro())
+		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at <= $1 + s.clock_offset)
+		OR EXISTS (SELECT 1 FROM tasks t WHERE t.organization_id = s.organization_id AND t.timer_at <= $1 + s.clock_offset)`, s.db.Now().UnixMicro())
 	if err != nil {
 		return s.db.Now(), fmt.Errorf("look up organizations with due changes: %w", err)
 	}
@@ -95,6 +96,8 @@ func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
 		SELECT (SELECT min(r.due_at) FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at IS NOT NULL) - s.clock_offset AS due FROM settings s
 		UNION ALL
 		SELECT (SELECT min(v.due_at) FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at IS NOT NULL) - s.clock_offset FROM settings s
+		UNION ALL
+		SELECT (SELECT min(t.timer_at) FROM tasks t WHERE t.organization_id = s.organization_id AND t.timer_at IS NOT NULL) - s.clock_offset FROM settings s
 		) AS dues`).Scan(db.IntoTime(&next))
 	if err != nil {
 		return s.db.Now(), fmt.Errorf("look up the next due time: %w", err)
@@ -147,11 +150,11 @@ func (s *Service) applyDueIndividually(ctx context.Context, organizationID strin
 	return last
 }
 
-// timer is the due time of a ride or a vehicle.
+// timer is the due time of a ride, a vehicle or a task.
 type timer struct {
-	at        time.Time
-	id        string
-	isVehicle bool
+	at   time.Time
+	id   string
+	kind string // RideKind, VehicleKind or TaskKind
 }
 
 // timers is a heap with the earliest timer first.
@@ -176,13 +179,14 @@ func (t timer) compare(o timer) int {
 func dueTimers(ctx context.Context, tx *db.Tx, organizationID string, until time.Time, limit int) (timers, time.Time, error) {
 	var all timers
 	horizon := until
-	for _, table := range []string{"rides", "vehicles"} {
-		query, args := "SELECT id, due_at FROM "+table+" WHERE organization_id = $1 AND due_at <= $2 ORDER BY due_at, id", []any{organizationID, until.UnixMicro()}
+	for _, table := range [...]struct{ kind, name, due string }{{RideKind, "rides", "due_at"}, {VehicleKind, "vehicles", "due_at"}, {TaskKind, "tasks", "timer_at"}} {
+		query := "SELECT id, " + table.due + " FROM " + table.name + " WHERE organization_id = $1 AND " + table.due + " <= $2 ORDER BY " + table.due + ", id"
+		args := []any{organizationID, until.UnixMicro()}
 		if limit > 0 {
 			query, args = query+" LIMIT $3", append(args, limit)
 		}
 		list, err := db.All(ctx, tx, func(row db.Row) (timer, error) {
-			t := timer{isVehicle: table == "vehicles"}
+			t := timer{kind: table.kind}
 			err := row.Scan(&t.id, db.IntoTime(&t.at))
 			return t, err
 		}, query, args...)
@@ -212,16 +216,19 @@ func (s *Service) applyTimers(ctx context.Context, tx *db.Tx, a orgContext, list
 		}
 		vehicleID, next := t.id, time.Time{}
 		var err error
-		if t.isVehicle {
-			next, err = s.applyVehicleTimer(ctx, tx, a, t)
-		} else {
+		switch t.kind {
+		case RideKind:
 			vehicleID, next, err = s.applyRideTimer(ctx, tx, a, t)
+		case VehicleKind:
+			next, err = s.applyVehicleTimer(ctx, tx, a, t)
+		case TaskKind:
+			err = s.applyTaskTimer(ctx, tx, a, t)
 		}
 		if err != nil {
 			return err
 		}
 		if !next.IsZero() && !next.After(until) {
-			heap.Push(&queue, timer{next, vehicleID, true})
+			heap.Push(&queue, timer{next, vehicleID, VehicleKind})
 		}
 	}
 	return nil
