@@ -366,7 +366,7 @@ func TestTaskPhotos(t *testing.T) {
 	for range 10 {
 		wantFaults(t, "a picture", add(picture(t)), "none")
 	}
-	wantFaults(t, "one too many", add(picture(t)), "too_many_photos")
+	wantFaults(t, "one too many", add(picture(t)), "photo too_long")
 	task = y.storedTask(t, task.ID)
 	p, content, err := y.TaskPhoto(t.Context(), y.db, y.org, &task, task.Photos[3].ID)
 	if err != nil || p.ContentType != "image/png" || p.Width != 4 || !bytes.Equal(content, picture(t)) {

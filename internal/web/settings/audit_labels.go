@@ -45,6 +45,7 @@ var actions = [][2]string{
 	{"settings.updated", "Fleet settings changed"}, {"subaccount.created", "Subaccount created"}, {"subaccount.updated", "Subaccount changed"},
 	{"pricing.created", "Pricing created"}, {"pricing.updated", "Pricing changed"}, {"zone.created", "Zone created"}, {"zone.updated", "Zone changed"}, {"zone.deleted", "Zone deleted"},
 	{"vehicle.updated", "Vehicle changed from a ticket"}, {"vehicle.deleted", "Vehicle deleted"},
+	{"task.created", "Task created"}, {"task.updated", "Task changed"},
 	{"tracker.created", "Address of a tracker created"}, {"tracker.deleted", "Address of a tracker deleted"},
 	{"ride.ended_by_operator", "Ride ended by an operator"}, {"ride.updated", "Ride changed from a ticket"},
 	{"fleet.imported", "Fleet imported"}, {"fleet.exported", "Fleet exported"}, {"fleet.seeded", "Fleet filled with sample data"},
