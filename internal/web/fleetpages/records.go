@@ -21,6 +21,8 @@ func (p *pages) handleRecords() {
 	p.handle("/vehicles/{id}/state", route{get: p.setVehicleState, post: p.setVehicleState, anyone: true})
 	p.handle("/vehicles/{id}/delete", route{get: p.deleteVehicle, post: p.deleteVehicle, admin: true})
 
+	p.handleTasks()
+
 	p.handle("/riders", route{get: p.riders})
 	p.handle("/riders/new", route{get: p.newRider, post: p.newRider, admin: true})
 	p.handle("/riders/{id}", route{get: p.rider})

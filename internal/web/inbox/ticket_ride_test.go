@@ -186,7 +186,7 @@ func TestRideInQuestion(t *testing.T) {
 	if strings.Contains(webtest.Text(d.Root), "Other rider") {
 		t.Error("the customer's ride is said to be another's")
 	}
-	want := []string{"/tickets/1/rides/" + ride.ID + "/adjust?in=mine", "/tickets/1/vehicles/" + v.ID + "/state?in=mine"}
+	want := []string{"/tickets/1/rides/" + ride.ID + "/adjust?in=mine", "/tickets/1/vehicles/" + v.ID + "/state?in=mine", "/tickets/1/vehicles/" + v.ID + "/task?in=mine"}
 	if got := append(targets(d, "/tickets/1/rides/"), targets(d, "/tickets/1/vehicles/")...); !slices.Equal(got, want) {
 		t.Errorf("got actions %v, want %v", got, want)
 	}
