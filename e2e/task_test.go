@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -96,4 +97,13 @@ func (p *program) rideOnce(ctx context.Context, tx *db.Tx, organizationID, phone
 	}
 	_, err = p.Fleet.UpdateRideTx(ctx, tx, organizationID, r, fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of[fleet.NullString]("operator")}, by)
 	return err
+}
+
+// task formats a path with the id of a task in the sandbox.
+func (w *world) task(format string) string {
+	list, _, err := w.Sandbox.ListTasks(context.Background(), w.Sandbox.DB, w.acme.ID, fleet.TaskQuery{Kind: []fleet.WorkKind{fleet.Repair}, Limit: 1})
+	if err != nil || len(list) == 0 {
+		w.t.Fatalf("got %d tasks, %v", len(list), err)
+	}
+	return fmt.Sprintf(format, list[0].ID)
 }

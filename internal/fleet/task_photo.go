@@ -30,7 +30,9 @@ type TaskPhoto struct {
 }
 
 // FileName is a name for downloads.
-func (p *TaskPhoto) FileName() string { return p.ID + "." + strings.TrimPrefix(p.ContentType, "image/") }
+func (p *TaskPhoto) FileName() string {
+	return p.ID + "." + strings.TrimPrefix(p.ContentType, "image/")
+}
 
 // MaxPhotoFile is the size limit of a photo in bytes.
 const MaxPhotoFile = 4 << 20

@@ -178,7 +178,9 @@ func TestTaskTakesVehicleOut(t *testing.T) {
 // What prevents the return is in the answer, and the vehicle stays.
 func TestTaskVehicleStays(t *testing.T) {
 	y := newYard(t)
-	level := func(percent int64) fleet.VehicleChange { return fleet.VehicleChange{BatteryPercent: optional.Of(percent)} }
+	level := func(percent int64) fleet.VehicleChange {
+		return fleet.VehicleChange{BatteryPercent: optional.Of(percent)}
+	}
 	for _, c := range []struct {
 		name  string
 		act   func(v fleet.Vehicle)
@@ -242,6 +244,20 @@ func TestTaskDuringRide(t *testing.T) {
 	}
 	if task = y.putTask(t, task.ID, is(fleet.TaskDone)); !task.VehicleReturn.Returned || y.storedVehicle(t, v.ID).State != fleet.Available {
 		t.Errorf("after the task: %+v", task.VehicleReturn)
+	}
+}
+
+// A task prevents the start of a reservation, and takes the vehicle out of service when that ends.
+func TestTaskOfReservedVehicle(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	r := y.ride(t, fleet.Reserved, v)
+	y.task(t, v, takesOut)
+	_, err := y.tryPut(t, r.ID, to(fleet.Active))
+	wantFaults(t, "start", err, "vehicle_unavailable")
+	y.put(t, r.ID, to(fleet.Cancelled))
+	if got := y.storedVehicle(t, v.ID).State; got != fleet.NonOperational {
+		t.Errorf("after the reservation: %s", got)
 	}
 }
 
