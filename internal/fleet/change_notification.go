@@ -11,6 +11,8 @@ const (
 	PlanKind       = "plan"
 	SubaccountKind = "subaccount"
 	SettingsKind   = "settings"
+	// AlertRecordKind is the kind of alerts, and with an empty id of alert rules.
+	AlertRecordKind = "alert"
 )
 
 // notify calls Config.Changed after the transaction commits.
