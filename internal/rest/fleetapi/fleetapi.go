@@ -29,8 +29,9 @@ var Tags = map[string]string{
 	"Customers": "Riders. They sign up in the operator's app.",
 	"Pricing":   "Pricing plans. They are created and retired in the dashboard.",
 	"Zones":     "Areas in which rules hold.",
+	"Alerts":    "Rules that watch vehicles, and the alerts that they raise. Permissions are those of vehicles.",
 	"Analytics": "Figures of rides and revenue by period and group.",
-	"Events":    "Changes of rides, vehicles, zones and customers as they happen.",
+	"Events":    "Changes of rides, vehicles, zones, alerts and customers as they happen.",
 	"Settings":  "Settings of the account and its subaccounts, and the audit log.",
 	"Sandbox":   "The clock of the sandbox, and its reset.",
 	"API key":   "The key that is used, and its last requests.",
@@ -40,7 +41,7 @@ var Tags = map[string]string{
 // refers to it, such as current_ride.
 func ExampleID(of string) string {
 	for suffix, prefix := range map[string]string{
-		"ride": "ride", "vehicle": "veh", "vehicle_type": "vt", "customer": "cus", "zone": "zone", "pricing_plan": "plan", "subaccount": "sub", "alert": "alert",
+		"ride": "ride", "vehicle": "veh", "vehicle_type": "vt", "customer": "cus", "zone": "zone", "pricing_plan": "plan", "subaccount": "sub", "alert": "alert", "alert_rule": "rule",
 	} {
 		if of == suffix || strings.HasSuffix(of, "_"+suffix) {
 			return prefix + "_01KKNTQ6YAEDQRB018TR4SJM6R"
@@ -76,7 +77,7 @@ type Account struct {
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
 		a.rideRoutes(), a.vehicleRoutes(), a.telemetryRoutes(), a.trackRoutes(), a.trackerRoutes(), a.customerRoutes(), a.pricingRoutes(), a.quoteRoutes(), a.zoneRoutes(),
-		a.analyticsRoutes(), a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(), a.eventRoutes(),
+		a.alertRoutes(), a.analyticsRoutes(), a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(), a.eventRoutes(),
 	)
 	if !a.Fleet.Live() {
 		routes = append(routes, a.sandboxRoutes()...)
