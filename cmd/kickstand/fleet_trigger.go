@@ -264,16 +264,25 @@ func (t *fleetTrigger) alert(ctx context.Context, name event.Name) (string, erro
 			}
 		}
 		v, err := t.CreateVehicleTx(ctx, tx, t.organizationID, fleet.NewVehicle{
-			SubaccountID: like.SubaccountID, Code: "TEST-" + randomHex(4), VehicleTypeID: like.VehicleTypeID, BatteryPercent: new(int64(50)),
+			SubaccountID: like.SubaccountID, Code: "TEST-" + randomHex(4), VehicleTypeID: like.VehicleTypeID,
+			State: fleet.Available, Location: like.Location, BatteryPercent: new(int64(50)),
 		}, t.by)
 		if err != nil {
 			return "", err
 		}
-		if v, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, fleet.VehicleChange{
-			State: optional.Of(fleet.Available), Location: optional.OfPointer(like.Location), BatteryPercent: optional.Of(int64(50))}, t.by); err != nil {
+		if v, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, fleet.VehicleChange{BatteryPercent: optional.Of(int64(0))}, t.by); err != nil {
 			return "", err
 		}
 		alerts, err := t.RaisedAlerts(ctx, tx, t.organizationID, v.ID)
+		if err != nil {
+			return "", err
+		}
+		if len(alerts) == 0 {
+			return "", problem.New(problem.Precondition, "the rule of the sandbox with external id %s raises no alert; delete it", triggerRule)
+		}
+		if name == event.AlertCleared {
+			_, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, fleet.VehicleChange{BatteryPercent: optional.Of(int64(50))}, t.by)
+		}
 		return alerts[0].ID, err
 	})
 }

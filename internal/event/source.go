@@ -47,6 +47,9 @@ const (
 	CustomerBlocked     Name = "customer.blocked"
 	CustomerUnblocked   Name = "customer.unblocked"
 	CustomerAnonymised  Name = "customer.anonymised"
+	TaskCreated         Name = "task.created"
+	TaskUpdated         Name = "task.updated"
+	TaskDone            Name = "task.done"
 )
 
 // FleetNames lists every event of fleets.
@@ -56,6 +59,7 @@ var FleetNames = [...]Name{
 	ZoneCreated, ZoneUpdated, ZoneDeleted,
 	AlertRaised, AlertCleared,
 	CustomerCreated, CustomerUpdated, CustomerBlocked, CustomerUnblocked, CustomerAnonymised,
+	TaskCreated, TaskUpdated, TaskDone,
 }
 
 // Names returns the events of a source that "*" includes.

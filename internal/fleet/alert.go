@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -52,11 +53,13 @@ type VehicleAlert struct {
 	ClearReason    NullString    `json:"clear_reason"`
 	AcknowledgedAt rfc3339.Time  `json:"acknowledged_at"`
 	AcknowledgedBy *Actor        `json:"acknowledged_by"`
+	TaskID         NullString    `json:"task_id"`
 	TicketNumber   *int64        `json:"ticket_number"`
 	CreatedAt      rfc3339.Time  `json:"created_at"`
 	UpdatedAt      rfc3339.Time  `json:"updated_at"`
 
 	revision int64
+	rule     *AlertRule // that has just raised it
 }
 
 // Record returns the alert's stored form.
@@ -174,8 +177,8 @@ func (s *Service) updateAlert(ctx context.Context, tx *db.Tx, a orgContext, l *V
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, "UPDATE alerts SET revision = $3, state = $4, updated_at = $5, doc = $6 WHERE organization_id = $1 AND id = $2",
-		a.id, l.ID, l.revision, string(l.State), l.UpdatedAt.Std().UnixMicro(), string(doc))
+	_, err = tx.Exec(ctx, "UPDATE alerts SET revision = $3, state = $4, updated_at = $5, doc = $6, task_id = $7 WHERE organization_id = $1 AND id = $2",
+		a.id, l.ID, l.revision, string(l.State), l.UpdatedAt.Std().UnixMicro(), string(doc), idValue(l.TaskID))
 	if err != nil {
 		return fmt.Errorf("update an alert: %w", err)
 	}
@@ -195,7 +198,7 @@ func (s *Service) raiseAlert(ctx context.Context, tx *db.Tx, a orgContext, r *Al
 	l := &VehicleAlert{
 		ID: header.ID, Object: header.Object, Live: s.live, SubaccountID: v.SubaccountID, RuleID: r.ID, Name: r.Name, Kind: r.Kind,
 		VehicleID: v.ID, VehicleCode: v.Code, RideID: v.CurrentRideID, State: AlertRaised, Value: c.value, Location: v.Location,
-		RaisedAt: rfc3339.Time(c.since.Truncate(time.Millisecond)), CreatedAt: times.CreatedAt, UpdatedAt: times.UpdatedAt, revision: 1,
+		RaisedAt: rfc3339.Time(c.since.Truncate(time.Millisecond)), CreatedAt: times.CreatedAt, UpdatedAt: times.UpdatedAt, revision: 1, rule: r,
 	}
 	doc, err := encode(l)
 	if err != nil {
@@ -252,15 +255,21 @@ func (s *Service) clearAlerts(ctx context.Context, tx *db.Tx, a orgContext, colu
 			cleared = append(cleared, l)
 		}
 	}
-	return s.emitAlerts(ctx, tx, a, cleared)
+	return s.finishAlerts(ctx, tx, a, cleared)
 }
 
-// emitAlerts records the events of alerts that were just raised or cleared.
-func (s *Service) emitAlerts(ctx context.Context, tx *db.Tx, a orgContext, list []*VehicleAlert) error {
-	if !a.recorded {
-		return nil
-	}
+// finishAlerts creates the tasks of alerts that were just raised, and records the events of those
+// that were raised or cleared. Their vehicles must be written: a task locks its vehicle.
+func (s *Service) finishAlerts(ctx context.Context, tx *db.Tx, a orgContext, list []*VehicleAlert) error {
 	for _, l := range list {
+		if l.rule != nil && l.rule.CreateTask {
+			if err := s.taskOfAlert(ctx, tx, a, l); err != nil {
+				return err
+			}
+		}
+		if !a.recorded {
+			continue
+		}
 		doc, err := encode(l)
 		if err != nil {
 			return err
@@ -274,6 +283,37 @@ func (s *Service) emitAlerts(ctx context.Context, tx *db.Tx, a orgContext, list 
 		}
 	}
 	return nil
+}
+
+// taskOfAlert assigns a task to a raised alert: the open one that the rule created for the vehicle
+// before, else a new one. A vehicle with the maximum of open tasks gets none.
+func (s *Service) taskOfAlert(ctx context.Context, tx *db.Tx, a orgContext, l *VehicleAlert) error {
+	id, err := db.One(ctx, tx, scanID, `SELECT t.id FROM alerts l JOIN tasks t ON t.organization_id = l.organization_id AND t.id = l.task_id
+		WHERE l.organization_id = $1 AND l.vehicle_id = $2 AND l.rule_id = $3 AND t.state IN ('open', 'in_progress') LIMIT 1`, a.id, l.VehicleID, l.RuleID)
+	if errors.Is(err, db.ErrNoRows) {
+		var t Task
+		t, err = s.CreateTaskTx(ctx, tx, a.id, NewTask{VehicleID: l.VehicleID, Kind: l.Kind.work(), Title: l.Name}, systemActor)
+		if problem.Of(err) == problem.Precondition {
+			return nil
+		}
+		id = t.ID
+	}
+	if err != nil {
+		return fmt.Errorf("create the task of an alert: %w", err)
+	}
+	l.TaskID = NullString(id)
+	return s.updateAlert(ctx, tx, a, l)
+}
+
+// work returns the kind of work that ends a condition.
+func (k AlertKind) work() WorkKind {
+	switch k {
+	case BatteryLow:
+		return BatterySwap
+	case LeftZone, IdleTooLong:
+		return Relocation
+	}
+	return Inspection
 }
 
 // AlertRelay is what the helpdesk has to do about a new alert.

@@ -394,7 +394,7 @@ func (s *Service) applyAlertTimer(ctx context.Context, tx *db.Tx, a orgContext, 
 	if n > 0 {
 		next = v.alertAt
 	}
-	return next, s.emitAlerts(ctx, tx, a, changed)
+	return next, s.finishAlerts(ctx, tx, a, changed)
 }
 
 // examineZones has the alerts of a subaccount's vehicles examined after a change of its zones.

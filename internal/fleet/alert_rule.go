@@ -49,6 +49,7 @@ type AlertRule struct {
 	Enabled          bool            `json:"enabled"`
 	Notify           AlertRecipients `json:"notify"`
 	NotifyUserIDs    []string        `json:"notify_user_ids"` // of the helpdesk
+	CreateTask       bool            `json:"create_task"`
 	CreateTicket     bool            `json:"create_ticket"`
 	Timestamps
 
@@ -68,6 +69,7 @@ type NewAlertRule struct {
 	Enabled          *bool             `json:"enabled"` // nil: true
 	Notify           AlertRecipients   `json:"notify"`  // empty: nobody
 	NotifyUserIDs    []string          `json:"notify_user_ids"`
+	CreateTask       bool              `json:"create_task"`
 	CreateTicket     bool              `json:"create_ticket"`
 	Metadata         map[string]string `json:"metadata"`
 }
@@ -83,6 +85,7 @@ type AlertRuleChange struct {
 	Enabled          optional.Value[bool]              `json:"enabled"`
 	Notify           optional.Value[AlertRecipients]   `json:"notify"`
 	NotifyUserIDs    optional.Value[[]string]          `json:"notify_user_ids"`
+	CreateTask       optional.Value[bool]              `json:"create_task"`
 	CreateTicket     optional.Value[bool]              `json:"create_ticket"`
 	Metadata         optional.Value[map[string]string] `json:"metadata"` // the merged result
 }
@@ -162,7 +165,7 @@ func (s *Service) CreateAlertRuleTx(ctx context.Context, tx *db.Tx, organization
 	r := AlertRule{
 		Name: n.Name, Kind: n.Kind, ThresholdPercent: n.ThresholdPercent, ThresholdMinutes: n.ThresholdMinutes,
 		VehicleTypeIDs: n.VehicleTypeIDs, ZoneIDs: n.ZoneIDs, Enabled: n.Enabled == nil || *n.Enabled,
-		Notify: n.Notify, NotifyUserIDs: n.NotifyUserIDs, CreateTicket: n.CreateTicket, revision: 1,
+		Notify: n.Notify, NotifyUserIDs: n.NotifyUserIDs, CreateTask: n.CreateTask, CreateTicket: n.CreateTicket, revision: 1,
 	}
 	if r.Notify == "" {
 		r.Notify = NotifyNobody
@@ -223,6 +226,7 @@ func (s *Service) UpdateAlertRuleTx(ctx context.Context, tx *db.Tx, organization
 	c.Enabled.Into(&r.Enabled)
 	c.Notify.Into(&r.Notify)
 	c.NotifyUserIDs.Into(&r.NotifyUserIDs)
+	c.CreateTask.Into(&r.CreateTask)
 	c.CreateTicket.Into(&r.CreateTicket)
 	if c.Metadata.Set {
 		r.Metadata = metadataOf(c.Metadata.Value)

@@ -28,6 +28,8 @@ const (
 	VehicleUpdated       audit.Action = "vehicle.updated" // from a ticket
 	TrackerCreated       audit.Action = "tracker.created"
 	TrackerDeleted       audit.Action = "tracker.deleted"
+	TaskCreated          audit.Action = "task.created"
+	TaskUpdated          audit.Action = "task.updated"
 	FleetImported        audit.Action = "fleet.imported"
 	FleetExported        audit.Action = "fleet.exported"
 	FleetSeeded          audit.Action = "fleet.seeded"

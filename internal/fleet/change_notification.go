@@ -13,6 +13,7 @@ const (
 	SettingsKind   = "settings"
 	// AlertRecordKind is the kind of alerts, and with an empty id of alert rules.
 	AlertRecordKind = "alert"
+	TaskKind        = "task"
 )
 
 // notify calls Config.Changed after the transaction commits.

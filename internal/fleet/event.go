@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// Events of rides, vehicles, zones and customers are written in the transactions of their changes, for
+// Events of rides, vehicles, zones, customers and tasks are written in the transactions of their changes, for
 // webhooks and for streams. They have the record as it is after the change, except for
 // personal data and the geometry of zones: a receiver that needs them reads the record.
 //
@@ -30,7 +30,7 @@ type Event struct {
 	Sequence     int64 // from 1, without gaps, in the order of the commits
 	ID           string
 	Name         event.Name
-	Subject      string // the record within which events are in order: the vehicle of a ride
+	Subject      string // the record within which events are in order: the vehicle of a ride or task
 	SubaccountID string
 	At           time.Time // by the organization's clock
 	Data         json.RawMessage
@@ -45,6 +45,7 @@ type eventData struct {
 	Zone        json.RawMessage `json:"zone,omitempty"`
 	Alert       json.RawMessage `json:"alert,omitempty"`
 	Customer    *eventCustomer  `json:"customer,omitempty"`
+	Task        json.RawMessage `json:"task,omitempty"`
 	Changed     []string        `json:"changed,omitempty"` // members of the record that an update changed
 }
 

@@ -26,7 +26,7 @@
 // # Locking
 //
 // Methods that take a transaction write in the caller's transaction. Rows are
-// locked in one order: ride, vehicle, customer.
+// locked in one order: ride, vehicle, customer; of a task, its vehicle before the task.
 package fleet
 
 import (
@@ -200,6 +200,8 @@ const (
 	subaccountPrefix = "sub"
 	eventPrefix      = "evt"
 	alertPrefix      = "alert"
+	taskPrefix       = "task"
+	photoPrefix      = "photo"
 )
 
 // newID returns an id for the time at. Records take [Service.entropy]; a

@@ -27,6 +27,15 @@ func Invariants() []db.Invariant {
 			Broken: `SELECT l.id FROM alerts l LEFT JOIN vehicles v ON v.organization_id = l.organization_id AND v.id = l.vehicle_id
 				LEFT JOIN alert_rules r ON r.organization_id = l.organization_id AND r.id = l.rule_id AND r.enabled
 				WHERE l.state = 'raised' AND (v.id IS NULL OR r.id IS NULL)`},
+		{Name: "vehicles know their tasks", Table: "vehicles",
+			Broken: `SELECT v.id FROM vehicles v WHERE v.out_tasks <> (SELECT count(*) FROM tasks t WHERE t.organization_id = v.organization_id AND t.vehicle_id = v.id AND t.out_of_service)`},
+		{Name: "tasks are in subaccounts", Table: "tasks",
+			Broken: "SELECT t.id FROM tasks t LEFT JOIN subaccounts s ON s.organization_id = t.organization_id AND s.id = t.subaccount_id WHERE s.id IS NULL"},
+		{Name: "open tasks have vehicles", Table: "tasks",
+			Broken: `SELECT t.id FROM tasks t LEFT JOIN vehicles v ON v.organization_id = t.organization_id AND v.id = t.vehicle_id
+				WHERE t.state IN ('open', 'in_progress') AND v.id IS NULL`},
+		{Name: "pictures belong to tasks", Table: "task_photos",
+			Broken: "SELECT p.id FROM task_photos p LEFT JOIN tasks t ON t.organization_id = p.organization_id AND t.id = p.task_id WHERE t.id IS NULL"},
 		{Name: "plans have their prices", Table: "plans",
 			Broken: `SELECT p.id FROM plans p LEFT JOIN plan_versions v ON v.organization_id = p.organization_id AND v.plan_id = p.id AND v.version = p.version
 				WHERE v.plan_id IS NULL`},

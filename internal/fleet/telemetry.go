@@ -110,7 +110,10 @@ func (s *Service) RecordTelemetryTx(ctx context.Context, tx *db.Tx, organization
 				return TelemetryResult{}, err
 			}
 		}
-		if err := s.emitAlerts(ctx, tx, a, v.alerts); err != nil {
+		if err := s.finishAlerts(ctx, tx, a, v.alerts); err != nil {
+			return TelemetryResult{}, err
+		}
+		if err := s.applyOdometer(ctx, tx, a, &v.Vehicle); err != nil {
 			return TelemetryResult{}, err
 		}
 	}

@@ -75,7 +75,8 @@ func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
 	}, `SELECT s.organization_id FROM settings s
 		WHERE EXISTS (SELECT 1 FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at <= $1 + s.clock_offset)
 		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at <= $1 + s.clock_offset)
-		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.alert_at <= $1 + s.clock_offset)`, s.db.Now().UnixMicro())
+		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.alert_at <= $1 + s.clock_offset)
+		OR EXISTS (SELECT 1 FROM tasks t WHERE t.organization_id = s.organization_id AND t.timer_at <= $1 + s.clock_offset)`, s.db.Now().UnixMicro())
 	if err != nil {
 		return s.db.Now(), fmt.Errorf("look up organizations with due changes: %w", err)
 	}
@@ -98,6 +99,8 @@ func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
 		SELECT (SELECT min(v.due_at) FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at IS NOT NULL) - s.clock_offset FROM settings s
 		UNION ALL
 		SELECT (SELECT min(v.alert_at) FROM vehicles v WHERE v.organization_id = s.organization_id AND v.alert_at IS NOT NULL) - s.clock_offset FROM settings s
+		UNION ALL
+		SELECT (SELECT min(t.timer_at) FROM tasks t WHERE t.organization_id = s.organization_id AND t.timer_at IS NOT NULL) - s.clock_offset FROM settings s
 		) AS dues`).Scan(db.IntoTime(&next))
 	if err != nil {
 		return s.db.Now(), fmt.Errorf("look up the next due time: %w", err)
@@ -150,7 +153,7 @@ func (s *Service) applyDueIndividually(ctx context.Context, organizationID strin
 	return last
 }
 
-// timer is the due time of a ride, of a vehicle, or of the alert rules of a vehicle.
+// timer is the due time of a ride, a vehicle, a task, or of the alert rules of a vehicle.
 type timer struct {
 	at   time.Time
 	id   string
@@ -163,11 +166,12 @@ type timerKind int
 const (
 	rideTimer timerKind = iota
 	vehicleTimer
+	taskTimer
 	alertTimer
 )
 
 // timerColumns are the tables and columns of due times, by [timerKind].
-var timerColumns = [...]struct{ table, column string }{{"rides", "due_at"}, {"vehicles", "due_at"}, {"vehicles", "alert_at"}}
+var timerColumns = [...]struct{ table, column string }{{"rides", "due_at"}, {"vehicles", "due_at"}, {"tasks", "timer_at"}, {"vehicles", "alert_at"}}
 
 // timers is a heap with the earliest timer first.
 type timers []timer
@@ -247,6 +251,8 @@ func (s *Service) applyTimer(ctx context.Context, tx *db.Tx, a orgContext, t tim
 		return s.applyRideTimer(ctx, tx, a, t)
 	case vehicleTimer:
 		return s.applyVehicleTimer(ctx, tx, a, t)
+	case taskTimer:
+		return nil, s.applyTaskTimer(ctx, tx, a, t)
 	}
 	next, err := s.applyAlertTimer(ctx, tx, a, t)
 	return []timer{{next, t.id, alertTimer}}, err

@@ -47,20 +47,22 @@ type Vehicle struct {
 	Timestamps
 
 	// Not in the JSON.
-	revision    int64
-	formerState VehicleState  // the state before NonContactable
-	formerEvent VehicleEvent  // the event before NonContactable; remains after contact is restored
-	seenAt      time.Time     // of the last sighting other than a report
-	odometerAt  time.Time     // of the report that set OdometerMeters
-	ignored     []string      // telemetry fields that an update skipped as outdated
-	dueAt       time.Time     // of the next time-based transition; zero: none
-	freedAt     time.Time     // end of its ride; set only while the vehicle is unsaved
-	rideStart   time.Time     // of a ride that has just started; set only while the vehicle is unsaved
-	alertAt     time.Time     // when alert rules are examined next; zero: only after a change
-	idleFrom    *idleFrom     // nil: it does not stand available
-	changes     []StateChange // not yet stored
-	doc         []byte        // as stored; nil if unknown
-	org         orgContext    // of the transaction that locked it
+	revision     int64
+	formerState  VehicleState  // the state before NonContactable
+	formerEvent  VehicleEvent  // the event before NonContactable; remains after contact is restored
+	seenAt       time.Time     // of the last sighting other than a report
+	odometerAt   time.Time     // of the report that set OdometerMeters
+	outTasks     int64         // tasks that take it out of service now
+	taskOdometer *int64        // at which its next task becomes overdue; not stored with the vehicle
+	ignored      []string      // telemetry fields that an update skipped as outdated
+	dueAt        time.Time     // of the next time-based transition; zero: none
+	freedAt      time.Time     // end of its ride; set only while the vehicle is unsaved
+	rideStart    time.Time     // of a ride that has just started; set only while the vehicle is unsaved
+	alertAt      time.Time     // when alert rules are examined next; zero: only after a change
+	idleFrom     *idleFrom     // nil: it does not stand available
+	changes      []StateChange // not yet stored
+	doc          []byte        // as stored; nil if unknown
+	org          orgContext    // of the transaction that locked it
 }
 
 // NewVehicle has the fields of a vehicle to create.
@@ -261,12 +263,16 @@ func (v *Vehicle) endRide(event VehicleEvent, at time.Time, rideID NullString, b
 		v.PublicVehicleID = uuid.NewString()
 	}
 	v.setRideState(Available, event, at, rideID, by)
-	v.disableIfBelowThreshold(at, settings)
+	v.disableIfUnfit(at, settings)
 }
 
-// disableIfBelowThreshold takes an available vehicle with a low battery out of service.
-func (v *Vehicle) disableIfBelowThreshold(at time.Time, settings *Settings) {
-	if v.State == Available && v.batteryBelow(settings.LowBatteryPercent) {
+// disableIfUnfit takes an available vehicle out of service by its tasks or its low battery.
+func (v *Vehicle) disableIfUnfit(at time.Time, settings *Settings) {
+	switch {
+	case v.State != Available:
+	case v.outTasks > 0:
+		v.setState(NonOperational, "maintenance", at, "", systemActor)
+	case v.batteryBelow(settings.LowBatteryPercent):
 		v.setState(NonOperational, "battery_low", at, "", systemActor)
 	}
 }
@@ -356,14 +362,14 @@ func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock str
 }
 
 // vehicleColumns are the columns of [Vehicle.scan].
-const vehicleColumns = "doc, revision, former_state, former_event, due_at, seen_at, odometer_at, alert_at, idle_from"
+const vehicleColumns = "doc, revision, former_state, former_event, due_at, seen_at, odometer_at, alert_at, idle_from, out_tasks, task_odometer_meters"
 
 // scan reads a vehicle from a row of vehicleColumns.
 func (v *Vehicle) scan(row db.Row) error {
 	var former, formerEvent, idle string
 	var dueAt, seenAt, odometerAt, alertAt time.Time
 	err := row.Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt), db.IntoTime(&seenAt), db.IntoTime(&odometerAt),
-		db.IntoTime(&alertAt), db.IntoText(&idle))
+		db.IntoTime(&alertAt), db.IntoText(&idle), &v.outTasks, &v.taskOdometer)
 	if err != nil {
 		return err
 	}
@@ -447,7 +453,10 @@ func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a orgContext, stor
 	if err := s.emitVehicle(ctx, tx, a, stored, v, changes); err != nil {
 		return err
 	}
-	return s.emitAlerts(ctx, tx, a, alerts)
+	if err := s.finishAlerts(ctx, tx, a, alerts); err != nil {
+		return err
+	}
+	return s.applyOdometer(ctx, tx, a, v)
 }
 
 // encode sets the document and the due time.
@@ -794,7 +803,7 @@ func (v *Vehicle) regainContact(at time.Time, settings *Settings) {
 	switch v.State {
 	case NonContactable:
 		v.restoreContact(at)
-		v.disableIfBelowThreshold(at, settings)
+		v.disableIfUnfit(at, settings)
 	case Missing:
 		v.setState(NonOperational, "located", at, "", systemActor)
 	}
@@ -810,6 +819,11 @@ func (u *vehicleUpdate) applyRequestedTransition() error {
 		e.Message = "a vehicle without a location cannot be available"
 		return e
 	}
+	if u.to == Available && v.outTasks > 0 {
+		e := invalidTransition(v.State, u.to, v.State.Next())
+		e.Message = "a vehicle with an open task that takes it out of service cannot be available"
+		return e
+	}
 	if u.to == Available && v.batteryBelow(u.org.settings.LowBatteryPercent) {
 		return lowBatteryError(v, u.org.settings)
 	}
@@ -822,7 +836,7 @@ func (u *vehicleUpdate) applyLevel() {
 	switch v := &u.after; {
 	case !u.hasLevel:
 	case u.change.State.Set && u.to == NonOperational: // requested: the vehicle stays out of service
-		v.disableIfBelowThreshold(u.at, u.org.settings)
+		v.disableIfUnfit(u.at, u.org.settings)
 	default:
 		v.applyLevel(u.at, u.org.settings)
 	}
@@ -831,9 +845,9 @@ func (u *vehicleUpdate) applyLevel() {
 // applyLevel takes the vehicle out of service if its level is low, and back into service when it
 // is charged again.
 func (v *Vehicle) applyLevel(at time.Time, settings *Settings) {
-	v.disableIfBelowThreshold(at, settings)
+	v.disableIfUnfit(at, settings)
 	level, known := v.level()
-	if known && v.disabledByBattery() && level >= settings.BatteryReadyPercent && level >= settings.LowBatteryPercent {
+	if known && v.outTasks == 0 && v.disabledByBattery() && level >= settings.BatteryReadyPercent && level >= settings.LowBatteryPercent {
 		v.setState(Available, "battery_charged", at, "", systemActor)
 	}
 }
@@ -875,8 +889,8 @@ func lowBatteryError(v *Vehicle, settings *Settings) error {
 	return conflict("vehicle_low_battery", "the vehicle is at %d percent and needs at least %d", percent, settings.LowBatteryPercent)
 }
 
-// DeleteVehicleTx deletes a vehicle in the caller's transaction. Its rides and state
-// changes remain. Errors: NotFound; vehicle_in_use.
+// DeleteVehicleTx deletes a vehicle in the caller's transaction. Its rides, tasks and state
+// changes remain; open tasks are cancelled. Errors: NotFound; vehicle_in_use.
 func (s *Service) DeleteVehicleTx(ctx context.Context, tx *db.Tx, organizationID, id string, by Actor) error {
 	v, err := s.LockVehicleTx(ctx, tx, organizationID, id)
 	if err != nil {
@@ -884,6 +898,9 @@ func (s *Service) DeleteVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	}
 	if v.CurrentRideID != "" {
 		return vehicleInUseError(&v)
+	}
+	if err := s.cancelTasks(ctx, tx, v.org, id, by); err != nil {
+		return err
 	}
 	v.revision++
 	v.setState(Removed, "decommissioned", v.org.now, "", by)

@@ -27,6 +27,7 @@ var alertRuleRecord = record("alert_rule", "A rule that raises alerts for vehicl
 	schema.Member{Name: "enabled", Type: schema.Bool(), Access: schema.Writable, Doc: "Defaults to true. Disabling a rule clears its alerts."},
 	schema.Member{Name: "notify", Type: schema.Enum(alertRecipients...), Access: schema.Writable, Doc: "Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none."},
 	schema.Member{Name: "notify_user_ids", Type: schema.Array(schema.String(1, 128), 50), Access: schema.Writable, Doc: "Members of the organization, if notify is users."},
+	schema.Member{Name: "create_task", Type: schema.Bool(), Access: schema.Writable, Doc: "Creates a task for each alert, unless the one that the rule created for the vehicle before is still open; defaults to false."},
 	schema.Member{Name: "create_ticket", Type: schema.Bool(), Access: schema.Writable, Doc: "Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox create none."},
 )
 
@@ -52,6 +53,7 @@ var alertRecord = &schema.Record{Name: "alert", Doc: "An alert of a vehicle. A v
 		schema.Member{Name: "type", Type: schema.Enum("key", "user", "system")},
 		schema.Member{Name: "id", Type: schema.Text(), Nullable: true},
 	)},
+	{Name: "task_id", Type: schema.ID(), Nullable: true, Doc: "Of the task that the rule created."},
 	{Name: "ticket_number", Type: schema.Integer(), Nullable: true, Doc: "Of the ticket that the rule created."},
 	{Name: "created_at", Type: schema.Timestamp()},
 	{Name: "updated_at", Type: schema.Timestamp()},

@@ -32,6 +32,7 @@ CREATE TABLE alerts (
 	vehicle_id      TEXT NOT NULL,
 	state           TEXT NOT NULL,
 	updated_at      BIGINT NOT NULL,
+	task_id         TEXT,             -- that its rule created
 	relay           TEXT,             -- JSON: what the helpdesk has to do; NULL: nothing more
 	doc             TEXT NOT NULL,
 	PRIMARY KEY (organization_id, id)
