@@ -385,3 +385,34 @@ func (s *Service) AlertRelayed(ctx context.Context, organizationID, id string, t
 		return nil
 	})
 }
+
+// Sentence says what happened.
+func (l *VehicleAlert) Sentence() string {
+	var value int64
+	if l.Value != nil {
+		value = *l.Value
+	}
+	switch l.Kind {
+	case BatteryLow:
+		return fmt.Sprintf("Vehicle %s was at %d %%.", l.VehicleCode, value)
+	case Silence:
+		return fmt.Sprintf("Vehicle %s was silent for %s.", l.VehicleCode, minutesText(value))
+	case RideTooLong:
+		return fmt.Sprintf("The ride of vehicle %s took %s and had not ended.", l.VehicleCode, minutesText(value))
+	case IdleTooLong:
+		return fmt.Sprintf("Vehicle %s stood unused for %s.", l.VehicleCode, minutesText(value))
+	}
+	return fmt.Sprintf("Vehicle %s was outside its zones.", l.VehicleCode)
+}
+
+// minutesText returns a number of minutes in words, in hours if these are whole.
+func minutesText(n int64) string {
+	unit := "minute"
+	if n >= 60 && n%60 == 0 {
+		n, unit = n/60, "hour"
+	}
+	if n != 1 {
+		unit += "s"
+	}
+	return fmt.Sprintf("%d %s", n, unit)
+}
