@@ -101,7 +101,7 @@ func (p *pages) alerts(w http.ResponseWriter, r *web.Request) error {
 	if b.Pager, err = pager(r, next); err != nil {
 		return err
 	}
-	b.Empty = web.Empty{Text: "No alerts. Rules watch the vehicles and raise them.", Path: p.base + "/alerts/rules", Label: "View rules"}
+	b.Empty = web.Empty{Text: "No alerts. Rules watch the vehicles and raise them.", Path: p.base + "/alert-rules", Label: "View rules"}
 	return p.Render(w, r, "alerts", p.listPage(r, "/alerts", "Alerts", b))
 }
 
@@ -233,7 +233,7 @@ func (p *pages) alertRules(w http.ResponseWriter, r *web.Request) error {
 			row.State = web.Badge{Text: "On", Tone: web.Good, Icon: "check"}
 		}
 		if r.Admin() {
-			row.Path = p.base + "/alerts/rules/" + rule.ID
+			row.Path = p.base + "/alert-rules/" + rule.ID
 		}
 		if i := slices.IndexFunc(subs, func(s fleet.Subaccount) bool { return s.ID == rule.SubaccountID }); i >= 0 && len(subs) > 1 {
 			row.Subaccount = subs[i].Name
@@ -243,7 +243,7 @@ func (p *pages) alertRules(w http.ResponseWriter, r *web.Request) error {
 	if r.Admin() {
 		b.Kinds = slices.Clone(alertKinds[:])
 		for i := range b.Kinds {
-			b.Kinds[i].Path = p.base + "/alerts/rules/new?kind=" + string(b.Kinds[i].Kind)
+			b.Kinds[i].Path = p.base + "/alert-rules/new?kind=" + string(b.Kinds[i].Kind)
 		}
 	}
 	return p.Render(w, r, "alert_rules", p.page(r, "/alerts", "Alert rules", b))
@@ -280,7 +280,7 @@ func (p *pages) alertRule(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	back := p.base + "/alerts/rules"
+	back := p.base + "/alert-rules"
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
 		if !ok {
@@ -462,7 +462,7 @@ func (p *pages) deleteAlertRule(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	back := p.base + "/alerts/rules"
+	back := p.base + "/alert-rules"
 	ok, err := p.confirmed(w, r, p.page(r, "/alerts", "Delete rule "+rule.Name+"?", nil), web.Confirm{
 		Text: "Its raised alerts are cleared. The list of alerts remains.", Label: "Delete rule", Cancel: back,
 	})

@@ -17,11 +17,11 @@ func TestAlerts(t *testing.T) {
 	y := newYard(t)
 	sub := y.live.sole()
 	y.agent.Page("/fleet/alerts").Want("No alerts")
-	if d := y.agent.Page("/fleet/alerts/rules"); len(d.WithAttr("href", "/fleet/alerts/rules/new?kind=battery_low")) != 0 {
+	if d := y.agent.Page("/fleet/alert-rules"); len(d.WithAttr("href", "/fleet/alert-rules/new?kind=battery_low")) != 0 {
 		t.Error("an agent is offered to create a rule")
 	}
-	y.admin.Page("/fleet/alerts/rules").Want("No rules yet", "When the battery falls below 15 %")
-	const path = "/fleet/alerts/rules/new?kind=battery_low"
+	y.admin.Page("/fleet/alert-rules").Want("No rules yet", "When the battery falls below 15 %")
+	const path = "/fleet/alert-rules/new?kind=battery_low"
 	y.admin.Page(path).Want("When the battery falls below 15 %, raise an alert and notify all admins.")
 	form := url.Values{"name": {hostile}, "threshold": {"96"}, "type": {""}, "zone": {""}, "notify": {"me"}, "create_task": {"on"}, "enabled": {"on"}}
 	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("must be at most 95")
@@ -50,7 +50,7 @@ func TestAlerts(t *testing.T) {
 	}
 	d.Want("Acknowledged by you")
 
-	edit := "/fleet/alerts/rules/" + rules[0].ID
+	edit := "/fleet/alert-rules/" + rules[0].ID
 	y.admin.Page(edit).Want("chosen members")
 	form.Set("notify", "users")
 	form.Del("enabled")

@@ -23,10 +23,10 @@ func (p *pages) handleRecords() {
 
 	p.handle("/alerts", route{get: p.alerts})
 	p.handle("/alerts/{id}/acknowledge", route{post: p.acknowledgeAlert, anyone: true})
-	p.handle("/alerts/rules", route{get: p.alertRules})
-	p.handle("/alerts/rules/new", route{get: p.alertRule, post: p.alertRule, admin: true})
-	p.handle("/alerts/rules/{id}", route{get: p.alertRule, post: p.alertRule, admin: true})
-	p.handle("/alerts/rules/{id}/delete", route{get: p.deleteAlertRule, post: p.deleteAlertRule, admin: true})
+	p.handle("/alert-rules", route{get: p.alertRules})
+	p.handle("/alert-rules/new", route{get: p.alertRule, post: p.alertRule, admin: true})
+	p.handle("/alert-rules/{id}", route{get: p.alertRule, post: p.alertRule, admin: true})
+	p.handle("/alert-rules/{id}/delete", route{get: p.deleteAlertRule, post: p.deleteAlertRule, admin: true})
 
 	p.handle("/riders", route{get: p.riders})
 	p.handle("/riders/new", route{get: p.newRider, post: p.newRider, admin: true})
