@@ -101,6 +101,8 @@ func (t *fleetTrigger) make(ctx context.Context, name event.Name) (string, error
 		return t.zone(ctx, name)
 	case "alert":
 		return t.alert(ctx, name)
+	case "task":
+		return t.task(ctx, name)
 	}
 	return t.customer(ctx, name)
 }
@@ -206,6 +208,32 @@ func (t *fleetTrigger) vehicle(ctx context.Context, name event.Name) (string, er
 		}
 		_, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, change, t.by)
 		return v.ID, err
+	})
+}
+
+// task creates a task of the first available vehicle, and changes it until the event has happened.
+func (t *fleetTrigger) task(ctx context.Context, name event.Name) (string, error) {
+	vehicles, err := t.vehicles(ctx)
+	if err != nil {
+		return "", err
+	}
+	id, err := t.write(ctx, func(tx *db.Tx) (string, error) {
+		task, err := t.CreateTaskTx(ctx, tx, t.organizationID, fleet.NewTask{VehicleID: vehicles[0].ID, Kind: fleet.Inspection, Title: "Test"}, t.by)
+		return task.ID, err
+	})
+	if err != nil || name == event.TaskCreated {
+		return id, err
+	}
+	change := fleet.TaskChange{State: optional.Of(fleet.TaskInProgress)}
+	if name == event.TaskDone {
+		change.State.Value = fleet.TaskDone
+	}
+	return t.write(ctx, func(tx *db.Tx) (string, error) {
+		task, err := t.LockTaskTx(ctx, tx, t.organizationID, id)
+		if err == nil {
+			task, err = t.UpdateTaskTx(ctx, tx, t.organizationID, task, change, t.by)
+		}
+		return task.ID, err
 	})
 }
 

@@ -61,7 +61,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 	}{{a.Fleet, live, gbfs.Path, mds.Path}, {a.Sandbox, sandbox, gbfs.SandboxPath, mds.SandboxPath}} {
 		fleetpages.Register(site, fleetpages.Config{
 			Fleet: f.Service, DB: f.DB, Log: f.Audit, Desk: a.Desk, DeskDB: a.DB, API: f.api.String(), Feed: a.BaseURL + f.feed, Tiles: a.mapTiles,
-			Agencies: a.BaseURL + strings.TrimSuffix(f.data, "/"),
+			Agencies: a.BaseURL + strings.TrimSuffix(f.data, "/"), Members: a.Accounts.Members,
 		})
 	}
 	return site

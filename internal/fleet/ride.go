@@ -1039,6 +1039,11 @@ func (s *Service) startReserved(ctx context.Context, tx *db.Tx, a orgContext, r 
 	if v := &p.vehicle; v.CurrentRideID != NullString(r.ID) || v.State != VehicleReserved && (v.State != NonContactable || v.formerState != VehicleReserved) {
 		return unavailableError(v)
 	}
+	if p.vehicle.outTasks > 0 {
+		e := conflict("vehicle_unavailable", "a task takes the vehicle out of service")
+		e.Details = map[string]any{"state": string(p.vehicle.State)}
+		return e
+	}
 	if p.rider != nil && p.rider.now.Status != CustomerActive {
 		return conflict("customer_blocked", "the customer is %s", p.rider.now.Status)
 	}

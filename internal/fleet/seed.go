@@ -182,7 +182,7 @@ func (c *simCity) insertCustomersAndVehicles(ctx context.Context, tx *db.Tx, a o
 		if err := m.encode(a); err != nil {
 			return err
 		}
-		if err := insertOne(ctx, tx, "vehicles", a.id, m.columns()); err != nil {
+		if err := m.insert(ctx, tx, a); err != nil {
 			return err
 		}
 	}

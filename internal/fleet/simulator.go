@@ -74,6 +74,7 @@ type simVehicle struct {
 	free  time.Time // when it is available again
 	until time.Time // when it stops being available
 	level float64   // battery level in percent
+	task  *Task     // nil: none
 }
 
 // simCustomer is a customer with its simulation state.
@@ -737,6 +738,7 @@ func (f *simulator) setCurrentStates(emit func(*Ride, []StateChange) error) erro
 		}
 	}
 	f.setFormerCustomers()
+	f.makeTasks()
 	return nil
 }
 

@@ -313,8 +313,8 @@ func (s *Service) LockTaskTx(ctx context.Context, tx *db.Tx, organizationID, id 
 // CreateTaskTx creates a task of a vehicle in the caller's transaction. A task that takes the
 // vehicle out of service does so at once or, if the vehicle has a ride, when the ride ends. The
 // vehicle is locked and may be saved: a caller that has changed it must have saved it before and
-// read it again after. Errors: Invalid, also if there is no such vehicle; Conflict already_exists
-// with the member external_id; too_many_tasks.
+// read it again after. Errors: Invalid, also if there is no such vehicle
+// or it has 100 open tasks; Conflict already_exists with the member external_id.
 func (s *Service) CreateTaskTx(ctx context.Context, tx *db.Tx, organizationID string, n NewTask, by Actor) (Task, error) {
 	var faults problem.Validation
 	v, err := s.LockVehicleTx(ctx, tx, organizationID, n.VehicleID)
@@ -349,7 +349,8 @@ func (s *Service) CreateTaskTx(ctx context.Context, tx *db.Tx, organizationID st
 		return t, fmt.Errorf("count the tasks of a vehicle: %w", err)
 	}
 	if open >= maxOpenTasks {
-		return t, conflict("too_many_tasks", "the vehicle has %d open tasks, the maximum", open)
+		faults.AddCode("too_long", "vehicle_id", "must have less than %d open tasks", maxOpenTasks)
+		return t, faults.Err()
 	}
 	return t, s.insertTask(ctx, tx, a, &t, by)
 }

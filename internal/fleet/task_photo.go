@@ -8,6 +8,7 @@ import (
 	_ "image/jpeg" // format of photos
 	_ "image/png"  // format of photos
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -28,6 +29,11 @@ type TaskPhoto struct {
 	CreatedBy   Actor        `json:"created_by"`
 }
 
+// FileName is a name for downloads.
+func (p *TaskPhoto) FileName() string {
+	return p.ID + "." + strings.TrimPrefix(p.ContentType, "image/")
+}
+
 // MaxPhotoFile is the size limit of a photo in bytes.
 const MaxPhotoFile = 4 << 20
 
@@ -41,7 +47,7 @@ var photoTypes = map[string]string{"jpeg": "image/jpeg", "png": "image/png", "we
 
 // AddTaskPhotoTx adds a photo to a task that [Service.LockTaskTx] locked in the caller's
 // transaction: a JPEG, PNG or WebP by its content, of at most [MaxPhotoFile]. Errors: Invalid for
-// the field photo; too_many_photos.
+// the field photo, also of one photo too many.
 func (s *Service) AddTaskPhotoTx(ctx context.Context, tx *db.Tx, organizationID string, t Task, file []byte, by Actor) (Task, error) {
 	a, err := s.reuseOrgContext(ctx, tx, t.org, organizationID)
 	if err != nil {
@@ -52,7 +58,9 @@ func (s *Service) AddTaskPhotoTx(ctx context.Context, tx *db.Tx, organizationID 
 		return t, err
 	}
 	if len(t.Photos) >= maxPhotos {
-		return t, conflict("too_many_photos", "the task has %d photos, the maximum", len(t.Photos))
+		var v problem.Validation
+		v.AddCode("too_long", "photo", "must be one of at most %d photos of the task", maxPhotos)
+		return t, v.Err()
 	}
 	photo.ID, photo.CreatedAt, photo.CreatedBy = newID(photoPrefix, a.now, s.entropy), rfc3339.Time(a.now.Truncate(time.Millisecond)), by
 	_, err = tx.Exec(ctx, "INSERT INTO task_photos (organization_id, task_id, id, content) VALUES ($1, $2, $3, $4)", a.id, t.ID, photo.ID, file)

@@ -247,6 +247,20 @@ func TestTaskDuringRide(t *testing.T) {
 	}
 }
 
+// A task prevents the start of a reservation, and takes the vehicle out of service when that ends.
+func TestTaskOfReservedVehicle(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	r := y.ride(t, fleet.Reserved, v)
+	y.task(t, v, takesOut)
+	_, err := y.tryPut(t, r.ID, to(fleet.Active))
+	wantFaults(t, "start", err, "vehicle_unavailable")
+	y.put(t, r.ID, to(fleet.Cancelled))
+	if got := y.storedVehicle(t, v.ID).State; got != fleet.NonOperational {
+		t.Errorf("after the reservation: %s", got)
+	}
+}
+
 func TestTaskRecurs(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t, func(n *fleet.NewVehicle) { n.OdometerMeters = new(int64(700_000)) })
@@ -368,7 +382,7 @@ func TestTaskPhotos(t *testing.T) {
 	for range 10 {
 		wantFaults(t, "a picture", add(picture(t)), "none")
 	}
-	wantFaults(t, "one too many", add(picture(t)), "too_many_photos")
+	wantFaults(t, "one too many", add(picture(t)), "photo too_long")
 	task = y.storedTask(t, task.ID)
 	p, content, err := y.TaskPhoto(t.Context(), y.db, y.org, &task, task.Photos[3].ID)
 	if err != nil || p.ContentType != "image/png" || p.Width != 4 || !bytes.Equal(content, picture(t)) {

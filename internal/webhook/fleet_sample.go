@@ -21,6 +21,8 @@ const (
 		`"vehicle_code":"TEST-1","state":"STATUS","value":9}`
 	sampleCustomer = `"customer":{"id":"cus_01KKNTQ6YAEDQRB018TR4SJM6R","object":"customer","livemode":LIVE,"subaccount_id":"sub_01KKNTQ6YAEDQRB018TR4SJM6R",` +
 		`"status":"STATUS"}`
+	sampleTask = `"task":{"id":"task_01KKNTQ6YAEDQRB018TR4SJM6R","object":"task","livemode":LIVE,"subaccount_id":"sub_01KKNTQ6YAEDQRB018TR4SJM6R",` +
+		`"vehicle_id":"veh_01KKNTQ6YAEDQRB018TR4SJM6R","kind":"repair","title":"Test delivery from Kickstand","state":"STATUS"}`
 )
 
 // SampleOf is [Sample] for an event of any source.
@@ -44,6 +46,9 @@ func SampleOf(source event.Source, name event.Name, baseURL string, at time.Time
 		if what == "updated" {
 			status = ""
 		}
+	}
+	if kind == "task" {
+		record, status = sampleTask, map[string]string{"created": "open", "updated": "in_progress", "done": "done"}[what]
 	}
 	if status == "" {
 		status = "active"

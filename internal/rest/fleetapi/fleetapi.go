@@ -26,12 +26,13 @@ var Tags = map[string]string{
 	"Rides":     "Trips and reservations: start, pause, complete and cancel them, and adjust their prices.",
 	"Vehicles":  "Vehicles with their states, positions and telemetry.",
 	"Telemetry": "Reports of many vehicles at once, tracks, and histories of states.",
+	"Tasks":     "Maintenance, repairs and other work on vehicles. Keys need the permissions of vehicles.",
 	"Customers": "Riders. They sign up in the operator's app.",
 	"Pricing":   "Pricing plans. They are created and retired in the dashboard.",
 	"Zones":     "Areas in which rules hold.",
 	"Alerts":    "Rules that watch vehicles, and the alerts that they raise. Permissions are those of vehicles.",
 	"Analytics": "Figures of rides and revenue by period and group.",
-	"Events":    "Changes of rides, vehicles, zones, alerts and customers as they happen.",
+	"Events":    "Changes of rides, vehicles, zones, alerts, customers and tasks as they happen.",
 	"Settings":  "Settings of the account and its subaccounts, and the audit log.",
 	"Sandbox":   "The clock of the sandbox, and its reset.",
 	"API key":   "The key that is used, and its last requests.",
@@ -41,7 +42,7 @@ var Tags = map[string]string{
 // refers to it, such as current_ride.
 func ExampleID(of string) string {
 	for suffix, prefix := range map[string]string{
-		"ride": "ride", "vehicle": "veh", "vehicle_type": "vt", "customer": "cus", "zone": "zone", "pricing_plan": "plan", "subaccount": "sub", "alert": "alert", "alert_rule": "rule",
+		"ride": "ride", "vehicle": "veh", "vehicle_type": "vt", "customer": "cus", "zone": "zone", "pricing_plan": "plan", "subaccount": "sub", "alert": "alert", "alert_rule": "rule", "task": "task", "photo": "photo",
 	} {
 		if of == suffix || strings.HasSuffix(of, "_"+suffix) {
 			return prefix + "_01KKNTQ6YAEDQRB018TR4SJM6R"
@@ -76,7 +77,7 @@ type Account struct {
 // Routes returns all routes; the routes of the sandbox clock and reset only for the sandbox.
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
-		a.rideRoutes(), a.vehicleRoutes(), a.telemetryRoutes(), a.trackRoutes(), a.trackerRoutes(), a.customerRoutes(), a.pricingRoutes(), a.quoteRoutes(), a.zoneRoutes(),
+		a.rideRoutes(), a.vehicleRoutes(), a.telemetryRoutes(), a.trackRoutes(), a.trackerRoutes(), a.taskRoutes(), a.customerRoutes(), a.pricingRoutes(), a.quoteRoutes(), a.zoneRoutes(),
 		a.alertRoutes(), a.analyticsRoutes(), a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(), a.eventRoutes(),
 	)
 	if !a.Fleet.Live() {

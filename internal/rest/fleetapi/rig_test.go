@@ -237,6 +237,19 @@ func (p *tenant) ride(changes ...fields) fields {
 	return p.created("/rides", body)
 }
 
+// picture is a PNG of one pixel in base64.
+const picture = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+
+// task creates a task of a new vehicle.
+func (p *tenant) task(changes ...fields) fields {
+	p.t.Helper()
+	body := fields{"vehicle_id": p.vehicle().text("id"), "title": "Replace the brake"}
+	for _, c := range changes {
+		maps.Copy(body, c)
+	}
+	return p.created("/tasks", body)
+}
+
 // zone creates a square of a tenth of a degree around a point.
 func (p *tenant) zone(kind string, lng, lat float64) fields {
 	p.t.Helper()

@@ -66,8 +66,15 @@ var samples = map[string]func(p *tenant) string{
 	"/vehicles/{id}/track":   func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/track" },
 	"/vehicles/{id}/tracker": func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/tracker" },
 	"/vehicles/{id}/events":  func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") + "/events" },
-	"/customers/{id}":        func(p *tenant) string { return "/customers/" + p.customer() },
-	"/zones/{id}":            func(p *tenant) string { return "/zones/" + p.zone("parking", 13.4, 52.5).text("id") },
+	"/tasks/{id}":            func(p *tenant) string { return "/tasks/" + p.task().text("id") },
+	"/tasks/{id}/photos":     func(p *tenant) string { return "/tasks/" + p.task().text("id") + "/photos" },
+	"/tasks/{id}/photos/{photo_id}": func(p *tenant) string {
+		path := "/tasks/" + p.task().text("id") + "/photos"
+		photos := send(p.t, p.Client, "POST", path, jsonOf(p.t, fields{"photo": picture}), 200)["photos"].([]any)
+		return path + "/" + photos[0].(map[string]any)["id"].(string)
+	},
+	"/customers/{id}": func(p *tenant) string { return "/customers/" + p.customer() },
+	"/zones/{id}":     func(p *tenant) string { return "/zones/" + p.zone("parking", 13.4, 52.5).text("id") },
 	"/pricing/{id}": func(p *tenant) string {
 		var plan fleet.Plan
 		p.write(func(ctx context.Context, tx *db.Tx) (err error) {
@@ -97,9 +104,12 @@ func (p *tenant) sample(rt *rest.Route) string {
 
 // bodies are valid bodies of routes.
 var bodies = map[string]func(p *tenant) any{
-	"createRide":  func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()} },
-	"createQuote": func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "duration_seconds": 675} },
-	"updateRide":  func(p *tenant) any { return fields{"status": "paused"} },
+	"createRide":      func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()} },
+	"createQuote":     func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "duration_seconds": 675} },
+	"createTask":      func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "title": "Replace the brake"} },
+	"updateTask":      func(p *tenant) any { return fields{"state": "in_progress"} },
+	"createTaskPhoto": func(p *tenant) any { return fields{"photo": picture} },
+	"updateRide":      func(p *tenant) any { return fields{"status": "paused"} },
 	"createVehicle": func(p *tenant) any {
 		return fields{"subaccount_id": p.sub.ID, "code": fmt.Sprint("R-", time.Now().UnixNano()), "vehicle_type_id": p.scooter}
 	},
@@ -147,7 +157,7 @@ var queries = map[string]string{
 
 // nowhere returns the path of a route on a missing record.
 func nowhere(rt *rest.Route) string {
-	return strings.ReplaceAll(rt.Path, "{id}", "x_01KKNTQ7XJEVR88Y42WDNGTN4V")
+	return strings.NewReplacer("{id}", "x_01KKNTQ7XJEVR88Y42WDNGTN4V", "{photo_id}", "photo_01KKNTQ7XJEVR88Y42WDNGTN4V").Replace(rt.Path)
 }
 
 func sep(path string) string {
@@ -161,7 +171,7 @@ func success(rt *rest.Route) int {
 	switch {
 	case rt.Status != 0:
 		return rt.Status
-	case rt.Method != "POST" && rt.Output != nil:
+	case rt.File || rt.Method != "POST" && rt.Output != nil:
 		return 200
 	case rt.Output == nil:
 		return 204
@@ -280,7 +290,7 @@ func (p *tenant) tried(rt *rest.Route, path string) {
 		if got := p.Get(where); got.Status != 200 || got.Header.Get("Etag") != `"1"` || a.Header.Get("Etag") != `"1"` {
 			t.Errorf("made at %q: %d, ETag %s, then %s", where, got.Status, a.Header.Get("Etag"), got.Header.Get("Etag"))
 		}
-	case rt.Method == "GET" && strings.Contains(rt.Path, "{"):
+	case rt.Method == "GET" && strings.Contains(rt.Path, "{") && !rt.File:
 		tag := a.Header.Get("Etag")
 		if again := p.Get(path, "If-None-Match: "+tag); tag == "" || again.Status != 304 {
 			t.Errorf("If-None-Match %s: got %d", tag, again.Status)
@@ -296,7 +306,9 @@ func (p *tenant) tried(rt *rest.Route, path string) {
 		refused(t, "no JSON", p.Do(rt.Method, path, `{`), 400, "invalid_json")
 		refused(t, "no JSON type", p.Do(rt.Method, path, `{}`, "Content-Type: text/plain"), 415, "unsupported_media_type")
 	}
-	refused(t, "a picture", p.Do(rt.Method, path, "", "Accept: image/png"), 406, "not_acceptable")
+	if !rt.File {
+		refused(t, "a picture", p.Do(rt.Method, path, "", "Accept: image/png"), 406, "not_acceptable")
+	}
 }
 
 // badToken is an invalid token with the expected refusal.
@@ -363,6 +375,10 @@ func TestMethods(t *testing.T) {
 /vehicles/x/events GET
 /vehicles/x/tracker POST DELETE
 /telemetry POST
+/tasks GET POST
+/tasks/x GET PUT
+/tasks/x/photos POST
+/tasks/x/photos/y GET DELETE
 /customers GET
 /customers/x GET PUT
 /pricing GET

@@ -60,7 +60,7 @@ func TestAlerts(t *testing.T) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	y.agent.Page("/fleet/alerts?state=cleared").Want("Cleared")
-	if _, notice := y.admin.Follow(y.admin.Post(edit+"/delete", url.Values{"confirm": {"on"}})); notice != "Rule deleted." {
+	if _, notice := y.admin.Follow(y.admin.Post(edit+"/delete", url.Values{})); notice != "Rule deleted." {
 		t.Errorf("got notice %q", notice)
 	}
 	y.agent.WantRefused(y.agent.Post(path, form), http.StatusForbidden)

@@ -5,7 +5,7 @@
 // /sandbox/fleet with a banner. Only the switch in the sidebar links the two.
 //
 // All members see the pages and can help riders: end, cancel or adjust a ride,
-// block a rider, change a vehicle's state. Other changes require an admin. A change
+// block a rider, change a vehicle's state, create and work on tasks. Other changes require an admin. A change
 // calls package fleet in a transaction of the environment's database and is
 // recorded in its audit log like a request of the REST API, with the user as actor.
 // The actions on rides and vehicles are also below the pages of a ticket and of a helpdesk
@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
@@ -48,6 +49,9 @@ type Config struct {
 	Agencies string
 
 	Tiles *tiles.Map // the background of maps
+
+	// Members returns the members of an organization, who can be assigned tasks.
+	Members func(ctx context.Context, organizationID string) ([]account.User, error)
 }
 
 // pages are the pages of one environment.
@@ -149,6 +153,7 @@ func (p *pages) page(r *web.Request, path, title string, body any) web.Page {
 		{Path: "/rides", Label: "Rides", Icon: "route"},
 		{Path: "/vehicles", Label: "Vehicles", Icon: "bike"},
 		{Path: "/alerts", Label: "Alerts", Icon: "alert"},
+		{Path: "/tasks", Label: "Tasks", Icon: "check"},
 		{Path: "/riders", Label: "Riders", Icon: "users"},
 		{Path: "/zones", Label: "Zones", Icon: "zone"},
 		{Path: "/pricing", Label: "Pricing", Icon: "tag"},

@@ -107,6 +107,7 @@ type dot struct {
 	Shape    string
 	Link     string
 	Chosen   bool
+	Task     bool // has open tasks
 }
 
 // panel describes the selected vehicle.
@@ -219,6 +220,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	for _, s := range mapStates {
 		b.Legend = append(b.Legend, legend{"dot " + string(s), vehicleShapes[s], web.BadgeFor(stateBadges, s).Text})
 	}
+	b.Legend = append(b.Legend, legend{"task-mark", "M0-4a4 4 0 0 1 0 8 4 4 0 0 1 0-8z", "Open task"})
 	for _, t := range zoneTypes {
 		b.Types = append(b.Types, legend{"zone " + t.Value, "", t.Label})
 	}
@@ -403,6 +405,14 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 		list = slices.DeleteFunc(list, func(of fleet.Vehicle) bool { return !slices.Contains(alone, of.ID) })
 	}
 	slices.SortFunc(list, func(a, b fleet.Vehicle) int { return cmp.Compare(a.Code, b.Code) })
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = list[i].ID
+	}
+	tasks, err := p.Fleet.VehiclesWithOpenTasks(ctx, p.DB, r.OrganizationID, ids)
+	if err != nil {
+		return err
+	}
 	for _, of := range list {
 		if of.Location == nil {
 			continue
@@ -410,7 +420,7 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 		x, y := v.At(of.Location.Lat, of.Location.Lng)
 		b.Vehicles = append(b.Vehicles, dot{
 			ID: of.ID, Code: of.Code, X: mapview.Coordinate(x), Y: mapview.Coordinate(y), State: of.State, Chip: web.BadgeFor(stateBadges, of.State), Shape: vehicleShapes[of.State],
-			Link: link(v, of.ID), Chosen: of.ID == chosen,
+			Link: link(v, of.ID), Chosen: of.ID == chosen, Task: tasks[of.ID],
 		})
 	}
 	b.Count = web.Count(total, "%d vehicle", "%d vehicles")

@@ -17,7 +17,7 @@ import (
 func (p *pages) handleOrigins() {
 	for _, origin := range []string{"/tickets/{number}", "/customers/{customer}"} {
 		for path, h := range map[string]web.Handler{
-			"/rides/{id}/end": p.endRide, "/rides/{id}/cancel": p.cancelRide, "/rides/{id}/adjust": p.adjustRide, "/vehicles/{id}/state": p.setVehicleState,
+			"/rides/{id}/end": p.endRide, "/rides/{id}/cancel": p.cancelRide, "/rides/{id}/adjust": p.adjustRide, "/vehicles/{id}/state": p.setVehicleState, "/vehicles/{id}/task": p.newTask,
 		} {
 			p.Handle(origin+path, web.Route{Get: p.open(h), Post: p.open(h)})
 		}

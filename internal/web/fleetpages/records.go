@@ -27,6 +27,7 @@ func (p *pages) handleRecords() {
 	p.handle("/alert-rules/new", route{get: p.alertRule, post: p.alertRule, admin: true})
 	p.handle("/alert-rules/{id}", route{get: p.alertRule, post: p.alertRule, admin: true})
 	p.handle("/alert-rules/{id}/delete", route{get: p.deleteAlertRule, post: p.deleteAlertRule, admin: true})
+	p.handleTasks()
 
 	p.handle("/riders", route{get: p.riders})
 	p.handle("/riders/new", route{get: p.newRider, post: p.newRider, admin: true})

@@ -202,6 +202,9 @@ type vehiclePage struct {
 	Reports    web.Time
 	Ride       string // link to the open ride
 	Map        *smallMap
+	Tasks      taskTable
+	NewTask    string // link
+	AllTasks   string // link
 	Rides      rideTable
 	All        string            // link to all rides
 	Alerts     []vehicleAlertRow // raised
@@ -290,7 +293,7 @@ func (p *pages) vehicleLinks(ctx context.Context, r *web.Request, b *vehiclePage
 	return nil
 }
 
-// vehicleHistory sets the latest rides and state changes of a vehicle.
+// vehicleHistory sets the latest rides, tasks and state changes of a vehicle.
 func (p *pages) vehicleHistory(ctx context.Context, r *web.Request, b *vehiclePage) error {
 	docs, _, err := p.Fleet.ListRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{VehicleID: []string{b.ID}, Limit: 10})
 	if err != nil {
@@ -304,6 +307,18 @@ func (p *pages) vehicleHistory(ctx context.Context, r *web.Request, b *vehiclePa
 		return err
 	}
 	b.Rides.Vehicles = false
+	people, err := p.people(ctx, r)
+	if err != nil {
+		return err
+	}
+	tasks, _, err := p.Fleet.ListTasks(ctx, p.DB, r.OrganizationID, fleet.TaskQuery{VehicleID: []string{b.ID}, Limit: 5})
+	if err != nil {
+		return err
+	}
+	if b.Tasks, err = p.taskTable(ctx, r, tasks, false, people); err != nil {
+		return err
+	}
+	b.NewTask, b.AllTasks = p.base+"/tasks/new?vehicle="+b.ID, p.base+"/tasks?state=all&vehicle="+b.Code
 	changes, err := p.Fleet.VehicleChanges(ctx, p.DB, r.OrganizationID, b.ID, r.URL.Query().Get("before"), changesShown)
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func newYard(t testing.TB) *yard {
 		*e = environment{fleet.Open(fleet.Config{DB: d, Live: e == &y.live, Audit: log, Logger: y.Log}), log, d, o, t}
 		fleetpages.Register(y.Site, fleetpages.Config{
 			Fleet: e.Service, DB: d, Log: log, Desk: y.desk, DeskDB: y.DB,
-			API: "https://api.example.com/v1", Feed: "https://help.example.com/gbfs/v3/", Tiles: background, Agencies: "https://help.example.com/mds/v2",
+			API: "https://api.example.com/v1", Feed: "https://help.example.com/gbfs/v3/", Tiles: background, Agencies: "https://help.example.com/mds/v2", Members: y.Accounts.Members,
 		})
 	}
 	y.tiles = background

@@ -25,6 +25,7 @@ const (
 	fewCalls  = 3
 	fewRiders = 3
 	fewRides  = 3
+	fewTasks  = 5
 )
 
 // customerPanel is the panel about a ticket's customer.
@@ -42,6 +43,7 @@ type customerPanel struct {
 	Calls      []callLine
 	Riders     []rider
 	Ride       *rideCard // in question; nil: none
+	Tasks      []taskLine
 
 	emails, phones []string
 }
@@ -50,6 +52,9 @@ type contactPoint struct {
 	Email string
 	Fails bool // mail to it bounces
 }
+
+// taskLine is a task of the fleet that refers to the ticket.
+type taskLine struct{ Path, Title, State string }
 
 type orderLine struct {
 	Number, Status, Total, URL string

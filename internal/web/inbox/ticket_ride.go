@@ -375,6 +375,7 @@ func (p *pages) newRideCard(r *web.Request, tx *db.Tx, title, id string, v *flee
 			}
 			c.Actions = append(c.Actions, pair{label, base + "/vehicles/" + v.ID + "/state" + query})
 		}
+		c.Actions = append(c.Actions, pair{"Create task", base + "/vehicles/" + v.ID + "/task" + query})
 	}
 	return c, nil
 }
@@ -427,11 +428,37 @@ func (c *rideCard) setRide(r *web.Request, ride *fleet.Ride, own []string) {
 	c.Price = web.Money(price.TotalAmount, price.Currency) + ", " + strings.ToLower(inWords(ride.PaymentStatus))
 }
 
-// readFleet reads the customer's riders and the ride in question, and links the vehicles and
+// readTasks reads the tasks of the fleet that refer to the ticket.
+func (p *pages) readTasks(r *web.Request, b *ticketPage) error {
+	docs, _, err := p.Fleet.ListTasks(r.Context(), p.FleetDB, r.OrganizationID, fleet.TaskQuery{TicketNumber: &b.Number, Limit: fewTasks})
+	if err != nil {
+		return err
+	}
+	for _, d := range docs {
+		var t fleet.Task
+		if err := json.Unmarshal(d.JSON, &t); err != nil {
+			return fmt.Errorf("read task %s: %w", d.ID, err)
+		}
+		state := inWords(string(t.State))
+		if t.Overdue {
+			state += ", overdue"
+		}
+		b.Panel.Tasks = append(b.Panel.Tasks, taskLine{"/fleet/tasks/" + t.ID, t.Title, state})
+	}
+	return nil
+}
+
+// readFleet reads the ticket's tasks, the customer's riders and the ride in question, and links the vehicles and
 // rides in the ticket's texts.
 func (p *pages) readFleet(r *web.Request, b *ticketPage) error {
+	if p.Fleet == nil {
+		return nil
+	}
+	if err := p.readTasks(r, b); err != nil {
+		return err
+	}
 	refs := references(&b.Ticket, &b.Thread)
-	if p.Fleet == nil || len(refs) == 0 && len(b.Panel.emails) == 0 && len(b.Panel.phones) == 0 {
+	if len(refs) == 0 && len(b.Panel.emails) == 0 && len(b.Panel.phones) == 0 {
 		return nil
 	}
 	var found fleetRecords

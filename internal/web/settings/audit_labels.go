@@ -46,6 +46,7 @@ var actions = [][2]string{
 	{"pricing.created", "Pricing created"}, {"pricing.updated", "Pricing changed"}, {"zone.created", "Zone created"}, {"zone.updated", "Zone changed"}, {"zone.deleted", "Zone deleted"},
 	{"alert_rule.created", "Alert rule created"}, {"alert_rule.updated", "Alert rule changed"}, {"alert_rule.deleted", "Alert rule deleted"}, {"alert.acknowledged", "Alert acknowledged"},
 	{"vehicle.updated", "Vehicle changed from a ticket"}, {"vehicle.deleted", "Vehicle deleted"},
+	{"task.created", "Task created"}, {"task.updated", "Task changed"},
 	{"tracker.created", "Address of a tracker created"}, {"tracker.deleted", "Address of a tracker deleted"},
 	{"ride.ended_by_operator", "Ride ended by an operator"}, {"ride.updated", "Ride changed from a ticket"},
 	{"fleet.imported", "Fleet imported"}, {"fleet.exported", "Fleet exported"}, {"fleet.seeded", "Fleet filled with sample data"},

@@ -1,0 +1,48 @@
+package fleetapi_test
+
+import (
+	"encoding/base64"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+)
+
+// A task that is sent back as it was read is unchanged, and its photo is read as it was sent.
+func TestTaskRoundTrip(t *testing.T) {
+	p := newRig(t).live.tenant(t, ours)
+	task := p.task(fields{"checklist": []fields{{"text": "Brakes", "done": true}, {"text": "Lights"}}, "recurrence": fields{"days": 90}, "takes_vehicle_out": true, "metadata": fields{"depot": "north"}})
+	path := "/tasks/" + task.text("id")
+	p.Do("POST", path+"/photos", jsonOf(t, fields{"photo": picture}))
+	before := p.Get(path)
+	again := p.Do("PUT", path, before.Body, "If-Match: "+before.Header.Get("Etag"))
+	if again.Status != 200 || again.Body != before.Body {
+		t.Fatalf("sent back: %d\n got %s\nwant %s", again.Status, again.Body, before.Body)
+	}
+	refused(t, "a text as a photo", p.Do("POST", path+"/photos", `{"photo":"bm8="}`), 422, "validation_failed", "#/photo invalid_format")
+	refused(t, "no base64", p.Do("POST", path+"/photos", `{"photo":"***"}`), 422, "validation_failed", "#/photo invalid_format")
+	var read struct{ Photos []struct{ ID string } }
+	p.Get(path).JSON(&read)
+	want, err := base64.StdEncoding.DecodeString(picture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	photo := p.Get(path + "/photos/" + read.Photos[0].ID)
+	if photo.Body != string(want) || photo.Header.Get("Content-Type") != "image/png" || photo.Header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("a photo: %d %v", photo.Status, photo.Header)
+	}
+	done := send(t, p.Client, "PUT", path, `{"state":"done"}`, 200)
+	if back, _ := done["vehicle_return"].(map[string]any); back["returned"] != true || done.text("next_task_id") == "" {
+		t.Errorf("done: %v", done)
+	}
+}
+
+// Keys of a subaccount see and create tasks of its vehicles only.
+func TestTaskScope(t *testing.T) {
+	p := newRig(t).live.tenant(t, ours)
+	p.task()
+	elsewhere := p.As(p.key(ours, apikey.Permissions{Level: apikey.Admin}, p.other.ID))
+	if list := send(t, elsewhere, "GET", "/tasks", "", 200); len(list["data"].([]any)) != 0 {
+		t.Errorf("another subaccount lists %v", list)
+	}
+	refused(t, "a task of a vehicle out of scope", elsewhere.Do("POST", "/tasks", jsonOf(t, fields{"vehicle_id": p.vehicle().text("id"), "title": "Check"})), 403, "subaccount_out_of_scope")
+}
