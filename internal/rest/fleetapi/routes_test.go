@@ -83,9 +83,9 @@ var samples = map[string]func(p *tenant) string{
 		})
 		return "/pricing/" + plan.ID
 	},
-	"/alert_rules/{id}":        func(p *tenant) string { return "/alert_rules/" + p.alertRule().text("id") },
-	"/alerts/{id}":             func(p *tenant) string { return "/alerts/" + p.alert() },
-	"/alerts/{id}/acknowledge": func(p *tenant) string { return "/alerts/" + p.alert() + "/acknowledge" },
+	"/alert_rules/{id}":          func(p *tenant) string { return "/alert_rules/" + p.alertRule().text("id") },
+	"/alerts/{id}":               func(p *tenant) string { return "/alerts/" + p.alert() },
+	"/alerts/{id}/acknowledge":   func(p *tenant) string { return "/alerts/" + p.alert() + "/acknowledge" },
 	"/settings/subaccounts/{id}": func(p *tenant) string { return "/settings/subaccounts/" + p.sub.ID },
 }
 
