@@ -49,10 +49,7 @@ var alertRecord = &schema.Record{Name: "alert", Doc: "An alert of a vehicle. A v
 	{Name: "cleared_at", Type: schema.Timestamp(), Nullable: true},
 	{Name: "clear_reason", Type: schema.Enum("ended", "vehicle_removed", "rule_disabled"), Nullable: true, Doc: "rule_disabled also stands for a deleted rule."},
 	{Name: "acknowledged_at", Type: schema.Timestamp(), Nullable: true},
-	{Name: "acknowledged_by", Nullable: true, Type: schema.Object(
-		schema.Member{Name: "type", Type: schema.Enum("key", "user", "system")},
-		schema.Member{Name: "id", Type: schema.Text(), Nullable: true},
-	)},
+	{Name: "acknowledged_by", Type: schema.Nested(actorRecord), Nullable: true},
 	{Name: "task_id", Type: schema.ID(), Nullable: true, Doc: "Of the task that the rule created."},
 	{Name: "ticket_number", Type: schema.Integer(), Nullable: true, Doc: "Of the ticket that the rule created."},
 	{Name: "created_at", Type: schema.Timestamp()},
