@@ -4316,9 +4316,14 @@ const (
 	DeliveryEventZoneCreated           DeliveryEvent = "zone.created"
 	DeliveryEventZoneUpdated           DeliveryEvent = "zone.updated"
 	DeliveryEventZoneDeleted           DeliveryEvent = "zone.deleted"
+	DeliveryEventAlertRaised           DeliveryEvent = "alert.raised"
+	DeliveryEventAlertCleared          DeliveryEvent = "alert.cleared"
 	DeliveryEventCustomerBlocked       DeliveryEvent = "customer.blocked"
 	DeliveryEventCustomerUnblocked     DeliveryEvent = "customer.unblocked"
 	DeliveryEventCustomerAnonymised    DeliveryEvent = "customer.anonymised"
+	DeliveryEventTaskCreated           DeliveryEvent = "task.created"
+	DeliveryEventTaskUpdated           DeliveryEvent = "task.updated"
+	DeliveryEventTaskDone              DeliveryEvent = "task.done"
 )
 
 // DeliveryState is a string with one of the values below, or one that this version does not know.
@@ -4671,9 +4676,14 @@ const (
 	WebhookEventZoneCreated           WebhookEvent = "zone.created"
 	WebhookEventZoneUpdated           WebhookEvent = "zone.updated"
 	WebhookEventZoneDeleted           WebhookEvent = "zone.deleted"
+	WebhookEventAlertRaised           WebhookEvent = "alert.raised"
+	WebhookEventAlertCleared          WebhookEvent = "alert.cleared"
 	WebhookEventCustomerBlocked       WebhookEvent = "customer.blocked"
 	WebhookEventCustomerUnblocked     WebhookEvent = "customer.unblocked"
 	WebhookEventCustomerAnonymised    WebhookEvent = "customer.anonymised"
+	WebhookEventTaskCreated           WebhookEvent = "task.created"
+	WebhookEventTaskUpdated           WebhookEvent = "task.updated"
+	WebhookEventTaskDone              WebhookEvent = "task.done"
 	WebhookEventAll                   WebhookEvent = "*"
 )
 

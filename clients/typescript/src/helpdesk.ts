@@ -86,9 +86,14 @@ export const DeliveryEvent = [
   "zone.created",
   "zone.updated",
   "zone.deleted",
+  "alert.raised",
+  "alert.cleared",
   "customer.blocked",
   "customer.unblocked",
   "customer.anonymised",
+  "task.created",
+  "task.updated",
+  "task.done",
 ] as const;
 export type DeliveryEvent = (typeof DeliveryEvent)[number];
 
@@ -254,9 +259,14 @@ export const WebhookEvent = [
   "zone.created",
   "zone.updated",
   "zone.deleted",
+  "alert.raised",
+  "alert.cleared",
   "customer.blocked",
   "customer.unblocked",
   "customer.anonymised",
+  "task.created",
+  "task.updated",
+  "task.done",
   "*",
 ] as const;
 export type WebhookEvent = (typeof WebhookEvent)[number];

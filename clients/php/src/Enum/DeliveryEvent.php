@@ -38,9 +38,14 @@ final class DeliveryEvent
     public const ZONE_CREATED = 'zone.created';
     public const ZONE_UPDATED = 'zone.updated';
     public const ZONE_DELETED = 'zone.deleted';
+    public const ALERT_RAISED = 'alert.raised';
+    public const ALERT_CLEARED = 'alert.cleared';
     public const CUSTOMER_BLOCKED = 'customer.blocked';
     public const CUSTOMER_UNBLOCKED = 'customer.unblocked';
     public const CUSTOMER_ANONYMISED = 'customer.anonymised';
+    public const TASK_CREATED = 'task.created';
+    public const TASK_UPDATED = 'task.updated';
+    public const TASK_DONE = 'task.done';
 
     private function __construct()
     {

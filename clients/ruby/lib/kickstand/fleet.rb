@@ -7,9 +7,11 @@ require_relative "fleet/records"
 require_relative "fleet/rides"
 require_relative "fleet/vehicles"
 require_relative "fleet/telemetry"
+require_relative "fleet/tasks"
 require_relative "fleet/customers"
 require_relative "fleet/pricing"
 require_relative "fleet/zones"
+require_relative "fleet/alerts"
 require_relative "fleet/analytics"
 require_relative "fleet/settings"
 require_relative "fleet/sandbox"
@@ -24,12 +26,16 @@ module Kickstand
     attr_reader :vehicles
     # @return [Telemetry]
     attr_reader :telemetry
+    # @return [Tasks]
+    attr_reader :tasks
     # @return [Customers]
     attr_reader :customers
     # @return [Pricing]
     attr_reader :pricing
     # @return [Zones]
     attr_reader :zones
+    # @return [Alerts]
+    attr_reader :alerts
     # @return [Analytics]
     attr_reader :analytics
     # @return [Settings]
@@ -45,9 +51,11 @@ module Kickstand
       @rides = Rides.new(@http)
       @vehicles = Vehicles.new(@http)
       @telemetry = Telemetry.new(@http)
+      @tasks = Tasks.new(@http)
       @customers = Customers.new(@http)
       @pricing = Pricing.new(@http)
       @zones = Zones.new(@http)
+      @alerts = Alerts.new(@http)
       @analytics = Analytics.new(@http)
       @settings = Settings.new(@http)
       @sandbox = Sandbox.new(@http)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from .._client import Client
 from .resources import (
+    AlertsResource,
     AnalyticsResource,
     ApiKeyResource,
     CustomersResource,
@@ -14,6 +15,7 @@ from .resources import (
     RidesResource,
     SandboxResource,
     SettingsResource,
+    TasksResource,
     TelemetryResource,
     VehiclesResource,
     ZonesResource,
@@ -51,6 +53,13 @@ class Fleet(Client):
         return TelemetryResource(self._core)
 
     @cached_property
+    def tasks(self) -> TasksResource:
+        """Maintenance, repairs and other work on vehicles. Keys need the permissions of
+        vehicles.
+        """
+        return TasksResource(self._core)
+
+    @cached_property
     def customers(self) -> CustomersResource:
         """Riders. They sign up in the operator's app."""
         return CustomersResource(self._core)
@@ -64,6 +73,13 @@ class Fleet(Client):
     def zones(self) -> ZonesResource:
         """Areas in which rules hold."""
         return ZonesResource(self._core)
+
+    @cached_property
+    def alerts(self) -> AlertsResource:
+        """Rules that watch vehicles, and the alerts that they raise. Permissions are those of
+        vehicles.
+        """
+        return AlertsResource(self._core)
 
     @cached_property
     def analytics(self) -> AnalyticsResource:

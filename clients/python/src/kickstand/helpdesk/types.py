@@ -228,9 +228,14 @@ DeliveryEvent = Literal[
     "zone.created",
     "zone.updated",
     "zone.deleted",
+    "alert.raised",
+    "alert.cleared",
     "customer.blocked",
     "customer.unblocked",
     "customer.anonymised",
+    "task.created",
+    "task.updated",
+    "task.done",
 ]
 DeliveryState = Literal["untried", "retrying", "delivered", "failed", "dropped"]
 EventEvent = Literal[
@@ -349,9 +354,14 @@ WebhookEvent = Literal[
     "zone.created",
     "zone.updated",
     "zone.deleted",
+    "alert.raised",
+    "alert.cleared",
     "customer.blocked",
     "customer.unblocked",
     "customer.anonymised",
+    "task.created",
+    "task.updated",
+    "task.done",
     "*",
 ]
 WebhookPayloadForm = Literal["a", "b"]
