@@ -425,3 +425,25 @@ func TestAlertsNeedRules(t *testing.T) {
 	}
 	y.wantAlerts(t, "no enabled rule")
 }
+
+// TestNoStatementsWithoutRules: without enabled rules nothing reads or writes rules and alerts, since
+// there are no tables for them.
+func TestNoStatementsWithoutRules(t *testing.T) {
+	y := newYard(t)
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		for _, table := range []string{"alerts", "alert_rules"} {
+			if _, err := tx.Exec(ctx, "DROP TABLE "+table); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	v := y.vehicle(t)
+	y.putVehicle(t, v.ID, fleet.VehicleChange{Location: optional.Of(*outside()), BatteryPercent: optional.Of(int64(70))})
+	y.record(t, report(&v, y.clock(t), map[track.Field]int64{track.Battery: 60}))
+	y.putVehicle(t, v.ID, fleet.VehicleChange{Location: optional.Of(*inside())})
+	r := y.ride(t, fleet.Active, v)
+	y.put(t, r.ID, to(fleet.Completed))
+	y.travel(t, 100*time.Hour)
+	y.write(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteZoneTx(ctx, tx, y.org, y.zone.ID) })
+}
