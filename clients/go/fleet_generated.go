@@ -1497,8 +1497,8 @@ type Actor struct {
 //
 // An alert of a vehicle. A vehicle has at most one raised alert by a rule.
 type Alert struct {
-	AcknowledgedAt *time.Time           `json:"acknowledged_at"`
-	AcknowledgedBy *AlertAcknowledgedBy `json:"acknowledged_by"`
+	AcknowledgedAt *time.Time `json:"acknowledged_at"`
+	AcknowledgedBy *Actor     `json:"acknowledged_by"`
 	// The rule may be deleted.
 	AlertRuleID string `json:"alert_rule_id"`
 	// rule_disabled also stands for a deleted rule.
@@ -1540,12 +1540,6 @@ func (r *Alert) Raw() json.RawMessage { return r.raw }
 func (r *Alert) UnmarshalJSON(text []byte) error {
 	type plain Alert
 	return unmarshal(text, (*plain)(r), &r.raw)
-}
-
-// AlertAcknowledgedBy is part of answers.
-type AlertAcknowledgedBy struct {
-	ID   *string   `json:"id"`
-	Type ActorType `json:"type"`
 }
 
 // AlertRule is part of answers.

@@ -287,7 +287,6 @@ var records = map[string]any{
 	"webhook_update":                     kickstand.WebhookUpdate{},
 	"actor":                              kickstand.Actor{},
 	"alert":                              kickstand.Alert{},
-	"alert_acknowledged_by":              kickstand.AlertAcknowledgedBy{},
 	"alert_rule":                         kickstand.AlertRule{},
 	"alert_rule_create":                  kickstand.AlertRuleCreate{},
 	"alert_rule_update":                  kickstand.AlertRuleUpdate{},

@@ -322,7 +322,7 @@ export interface Actor {
 /** An alert of a vehicle. A vehicle has at most one raised alert by a rule. */
 export interface Alert {
   acknowledged_at: string | null;
-  acknowledged_by: AlertAcknowledgedBy | null;
+  acknowledged_by: Actor | null;
   /** The rule may be deleted. */
   alert_rule_id: string;
   /** rule_disabled also stands for a deleted rule. */
@@ -353,11 +353,6 @@ export interface Alert {
   /** The vehicle's code when the alert was raised. */
   vehicle_code: string;
   vehicle_id: string;
-}
-
-export interface AlertAcknowledgedBy {
-  id: string | null;
-  type: OrUnknown<ActorType>;
 }
 
 /** A rule that raises alerts for vehicles of its subaccount. */

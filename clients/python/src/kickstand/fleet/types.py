@@ -17,7 +17,6 @@ __all__ = [
     "Actor",
     "ActorType",
     "Alert",
-    "AlertAcknowledgedBy",
     "AlertClearReason",
     "AlertKind",
     "AlertRule",
@@ -388,7 +387,7 @@ class Alert(Record):
     """An alert of a vehicle. A vehicle has at most one raised alert by a rule."""
 
     acknowledged_at: datetime | None
-    acknowledged_by: AlertAcknowledgedBy | None
+    acknowledged_by: Actor | None
     alert_rule_id: str
     """The rule may be deleted."""
     clear_reason: AlertClearReason | None
@@ -419,14 +418,6 @@ class Alert(Record):
     vehicle_code: str
     """The vehicle's code when the alert was raised."""
     vehicle_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertAcknowledgedBy(Record):
-    """The alert acknowledged by."""
-
-    id: str | None
-    type: ActorType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ module Kickstand
   class Alert < Record
     # @return [Time, nil]
     member :acknowledged_at, Type::TIME
-    # @return [AlertAcknowledgedBy, nil]
-    member :acknowledged_by, Type.record(:AlertAcknowledgedBy)
+    # @return [Actor, nil]
+    member :acknowledged_by, Type.record(:Actor)
     # @return [String] The rule may be deleted.
     member :alert_rule_id
     # @return [String, nil] rule_disabled also stands for a deleted rule. One of {AlertClearReason}.
@@ -58,13 +58,6 @@ module Kickstand
     member :vehicle_code
     # @return [String]
     member :vehicle_id
-  end
-
-  class AlertAcknowledgedBy < Record
-    # @return [String, nil]
-    member :id
-    # @return [String] One of {ActorType}.
-    member :type
   end
 
   # A rule that raises alerts for vehicles of its subaccount.
