@@ -42,6 +42,8 @@ const (
 	ZoneCreated         Name = "zone.created"
 	ZoneUpdated         Name = "zone.updated"
 	ZoneDeleted         Name = "zone.deleted"
+	AlertRaised         Name = "alert.raised"
+	AlertCleared        Name = "alert.cleared"
 	CustomerBlocked     Name = "customer.blocked"
 	CustomerUnblocked   Name = "customer.unblocked"
 	CustomerAnonymised  Name = "customer.anonymised"
@@ -73,6 +75,8 @@ var FleetEvents = [...]FleetEvent{
 	{ZoneCreated, "A new zone"},
 	{ZoneUpdated, "Fields of a zone changed"},
 	{ZoneDeleted, "A zone was deleted"},
+	{AlertRaised, "An alert of a vehicle was raised"},
+	{AlertCleared, "The condition of an alert ended"},
 	{CustomerCreated, "A new customer"},
 	{CustomerUpdated, "Fields of a customer changed"},
 	{CustomerBlocked, "A customer was blocked"},

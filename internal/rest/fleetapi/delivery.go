@@ -27,7 +27,8 @@ var eventKinds = map[string]eventKind{
 	"zone":    {"zones", eventRecord("zone", "A zone without its geometry", zoneRecord, "name", "type")},
 	"customer": {"customers", eventRecord("customer", "A customer without personal data: name, email and phone are null, and others are absent",
 		customerRecord, "status")},
-	"task": {"vehicles", eventRecord("task", "A task", taskRecord, "vehicle_id", "kind", "title", "state")},
+	"alert": {"vehicles", eventRecord("alert", "An alert", alertRecord, "alert_rule_id", "name", "kind", "vehicle_id", "vehicle_code", "state", "value")},
+	"task":  {"vehicles", eventRecord("task", "A task", taskRecord, "vehicle_id", "kind", "title", "state")},
 }
 
 // hiddenMembers are members of records that no event has.

@@ -276,5 +276,5 @@ func taskFields(r *web.Request, t *fleet.Task, people []web.Option) web.Fields {
 
 // taskGroups lays out the fields of [taskFields], after others.
 func taskGroups(fields web.Fields, before int) []group {
-	return layout(fields, part{"", before + 1, false}, part{"", 3, true}, part{"", 3, false}, part{"Due date and repetition", 4, true}, part{"", 0, false})
+	return layout(fields, part{"", "", before + 1, false}, part{"", "", 3, true}, part{"", "", 3, false}, part{"Due date and repetition", "", 4, true}, part{"", "", 0, false})
 }
