@@ -91,7 +91,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	}
 	w.types = []*fleettest.Type{{ID: w.scooter, ReservableFor: 15}, {ID: w.car, LicenseRequired: true, MinAge: 18}}
 	w.model = &fleettest.World{
-		Settings: fleettest.Settings{LowBattery: 15, ReadyBattery: 30, MaxRide: 197, GraceSeconds: 60, GraceMeters: 50, ContactLost: 31, MissingAfter: 5},
+		Settings: fleettest.Settings{LowBattery: 15, ReadyBattery: 30, MaxRide: 197, GraceSeconds: 60, GraceMeters: 50, ContactLost: 61, MissingAfter: 5},
 		Currency: "EUR", Zone: zone, Wrong: func(text string) { w.fail("%s", text) },
 		Measured: func(ride *fleettest.Ride) *int64 {
 			_, got := w.call("GET", "/rides/"+ride.ID, nil)
@@ -111,7 +111,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		w.price(p, true)
 	}
 	w.model.Plan = w.plans[0]
-	for _, birth := range []string{"", "1990-01-01", "1983-06-30", "", ""} {
+	for _, birth := range []string{"", "1990-01-01", "2008-03-24", "", "", "", "2008-02-29", ""} {
 		c := &fleettest.Customer{ID: w.customer(), Status: "active", License: "none"}
 		if birth != "" {
 			w.expect("PUT", "/customers/"+c.ID, fields{"birth_date": birth}, 200)
@@ -263,8 +263,15 @@ func (w *walk) step() {
 	for v.Deleted {
 		v = pick(w, w.model.Vehicles)
 	}
-	if v.Ride != nil && w.chance(60) {
+	switch {
+	case v.Ride != nil && w.chance(60):
 		w.moveRide(v.Ride)
+		return
+	case v.State != "available" && w.chance(25): // so that rides go on
+		w.setState(v, "available")
+		return
+	case v.State == "available" && w.chance(40):
+		w.begin(v)
 		return
 	}
 	switch n := w.rng.IntN(100); {
@@ -275,7 +282,7 @@ func (w *walk) step() {
 	case n < 57:
 		w.report(v)
 	case n < 67:
-		w.setState(v)
+		w.setState(v, pick(w, []string{"available", "available", "non_operational", "removed", "reserved", "on_trip", "non_contactable", "missing"}))
 	case n < 75:
 		w.afterwards()
 	case n < 81:
@@ -302,10 +309,10 @@ func (w *walk) travel() {
 	deadlines := w.model.Deadlines()
 	switch n := w.rng.IntN(20); {
 	case n < 6:
-		to = now.Add(time.Duration(1+w.rng.IntN(25)) * time.Minute)
-	case n < 9 && len(deadlines) > 0 && w.exact:
+		to = now.Add(time.Duration(1+w.rng.IntN(20)) * time.Minute)
+	case n < 8 && len(deadlines) > 0 && w.exact:
 		to = pick(w, deadlines).Add(pick(w, []time.Duration{-time.Millisecond, 0, time.Millisecond}))
-	case n == 9:
+	case n == 9 && w.chance(30):
 		to = now.Add(time.Duration(1+w.rng.IntN(30)) * time.Hour)
 	case n == 10:
 		to = now.Add(time.Duration(w.rng.IntN(90_000)) * time.Millisecond)
@@ -333,7 +340,7 @@ func (w *walk) travel() {
 }
 
 func (w *walk) addVehicle() {
-	if len(slices.DeleteFunc(slices.Clone(w.model.Vehicles), func(v *fleettest.Vehicle) bool { return v.Deleted })) >= 14 {
+	if len(slices.DeleteFunc(slices.Clone(w.model.Vehicles), func(v *fleettest.Vehicle) bool { return v.Deleted })) >= 8 {
 		return
 	}
 	n := fleettest.NewVehicle{Type: w.types[min(1, w.rng.IntN(4)/3)], State: "available"}
@@ -547,8 +554,7 @@ func (w *walk) report(v *fleettest.Vehicle) {
 	w.read(v)
 }
 
-func (w *walk) setState(v *fleettest.Vehicle) {
-	to := pick(w, []string{"available", "available", "available", "non_operational", "non_operational", "removed", "reserved", "on_trip", "non_contactable", "missing"})
+func (w *walk) setState(v *fleettest.Vehicle, to string) {
 	event := ""
 	if w.chance(30) {
 		event = pick(w, []string{"maintenance", "off_hours", "on_hours", "system_suspend", "battery_low", "battery_charged", "unspecified", "maintenance_pick_up", "agency_pick_up", "decommissioned", "provider_drop_off", "agency_drop_off", "located"})
@@ -569,7 +575,7 @@ func (w *walk) setState(v *fleettest.Vehicle) {
 func (w *walk) changeCustomer() {
 	c := pick(w, w.model.Customers)
 	if w.chance(50) {
-		c.Status = pick(w, []string{"active", "active", "active", "blocked"})
+		c.Status = pick(w, []string{"active", "active", "active", "active", "blocked"})
 		w.expect("PUT", "/customers/"+c.ID, fields{"status": c.Status}, 200)
 	} else {
 		c.License = pick(w, []string{"none", "verified", "verified", "expired"})
@@ -580,7 +586,7 @@ func (w *walk) changeCustomer() {
 
 // zones adds or deletes a zone.
 func (w *walk) zones() {
-	if n := len(w.model.Zones); n > 4 || n > 0 && w.chance(40) {
+	if n := len(w.model.Zones); n > 2 || n > 0 && w.chance(50) {
 		i := w.rng.IntN(n)
 		w.expect("DELETE", "/zones/"+w.model.Zones[i].ID, nil, 204)
 		w.model.Zones = slices.Delete(w.model.Zones, i, i+1)
@@ -872,7 +878,11 @@ func (w *walk) compareHistories() {
 			page := w.expect("GET", "/vehicles/"+v.ID+"/events?limit=100"+cursor, nil, 200)
 			for _, c := range page["data"].([]any) {
 				change := c.(map[string]any)
-				got = append(got, fmt.Sprint(change["state"], " ", change["last_event"]))
+				line := fmt.Sprint(change["state"], " ", change["last_event"])
+				if w.exact {
+					line += fmt.Sprint(" ", change["at"])
+				}
+				got = append(got, line)
 			}
 			if page["has_more"] != true {
 				break
@@ -880,7 +890,11 @@ func (w *walk) compareHistories() {
 			cursor = "&cursor=" + page.text("next_cursor")
 		}
 		for _, c := range v.Changes {
-			want = append(want, c.State+" "+c.Event)
+			line := c.State + " " + c.Event
+			if w.exact {
+				line += fmt.Sprint(" ", moment(c.At))
+			}
+			want = append(want, line)
 		}
 		slices.Reverse(want)
 		if !slices.Equal(got, want) {
