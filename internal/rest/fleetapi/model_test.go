@@ -323,6 +323,11 @@ func (w *walk) travel() {
 	for !w.exact && slices.ContainsFunc(w.model.Deadlines(), func(at time.Time) bool { return at.Sub(to).Abs() < 5*time.Second }) {
 		to = to.Add(2 * time.Second) // a running clock must not reach it between two requests
 	}
+	w.travelTo(to)
+}
+
+// travelTo puts the clock forward and compares what happened meanwhile.
+func (w *walk) travelTo(to time.Time) {
 	w.expect("PUT", "/sandbox/clock", fields{"now": to.Format(time.RFC3339Nano)}, 200)
 	w.setTime(to)
 	open := map[*fleettest.Ride]bool{}
@@ -435,10 +440,20 @@ func (w *walk) begin(v *fleettest.Vehicle) {
 }
 
 func (w *walk) moveRide(r *fleettest.Ride) {
-	u := fleettest.Update{Status: pick(w, []string{"active", "paused", "completed", "completed", "completed", "cancelled"})}
-	if r.Status == "reserved" && w.chance(60) {
-		u.Status = "active"
+	if limit := r.StartedAt.Add(time.Duration(w.model.Settings.GraceSeconds) * time.Second); w.exact && r.Status == "active" && w.now().Before(limit) && w.chance(30) {
+		w.travelTo(limit.Add(pick(w, []time.Duration{-time.Millisecond, 0, 0, time.Millisecond})))
+		w.moveRideTo(r, "cancelled")
+		return
 	}
+	status := pick(w, []string{"active", "paused", "completed", "completed", "completed", "cancelled"})
+	if r.Status == "reserved" && w.chance(60) {
+		status = "active"
+	}
+	w.moveRideTo(r, status)
+}
+
+func (w *walk) moveRideTo(r *fleettest.Ride, status string) {
+	u := fleettest.Update{Status: status}
 	body := fields{"status": u.Status}
 	if u.Status == "completed" && (r.Status == "active" || r.Status == "paused") {
 		if w.chance(50) {
@@ -463,13 +478,13 @@ func (w *walk) moveRide(r *fleettest.Ride) {
 		body["cancel_reason"] = u.CancelReason
 	}
 	now := w.now()
-	status, got := w.call("PUT", "/rides/"+r.ID, body)
-	if status < 400 && got.text("status") != r.Status {
+	code, got := w.call("PUT", "/rides/"+r.ID, body)
+	if code < 400 && got.text("status") != r.Status {
 		now = w.stamp(got, now)
 	}
 	before := r.Status
 	want := w.model.Update(r, u, now)
-	w.answered(u.Status+" of "+before, status, got, want)
+	w.answered(u.Status+" of "+before, code, got, want)
 	if fee := want.Codes; len(fee) == 1 && fee[0] == "out_of_zone_fee_required" && (*integer(got["out_of_zone_amount"]) != *r.Plan.OutOfZone || got["currency"] != "EUR") {
 		w.fail("the fee that is required is %v", got)
 	}
