@@ -202,6 +202,16 @@ func ReadDocument(name string, text []byte) (*API, error) {
 	return r.api, nil
 }
 
+// parquet is a media type of exports without a method: the libraries' exports of other types than records
+// are texts, and programs that read Parquet have clients of their own.
+const parquet = "application/vnd.apache.parquet"
+
+// exportsOf returns the media types of an operation's exports that have methods, sorted.
+func exportsOf(in operation) []string {
+	exports := slices.Sorted(maps.Keys(in.Exports))
+	return slices.DeleteFunc(exports, func(kind string) bool { return kind == parquet })
+}
+
 // operation adds an operation to its group.
 func (r *reader) operation(method, path string, in operation) (*Operation, error) {
 	if len(in.Tags) != 1 {
@@ -215,7 +225,7 @@ func (r *reader) operation(method, path string, in operation) (*Operation, error
 	op := Operation{
 		ID: in.ID, Method: method, Path: path, Summary: in.Summary, Doc: in.Description, Permission: in.Permission, Deprecated: in.Deprecated,
 		Name: methodName(in.ID, group.Name), Codes: in.Problems,
-		Exports: slices.Sorted(maps.Keys(in.Exports)), Imports: slices.Sorted(maps.Keys(in.Imports)),
+		Exports: exportsOf(in), Imports: slices.Sorted(maps.Keys(in.Imports)),
 	}
 	if group.Find(op.Name) != nil {
 		return nil, fmt.Errorf("the group %s has two methods %s: add one to methods", group.Name, op.Name)

@@ -22,32 +22,52 @@ const (
 	formatNDJSON
 	formatCSV
 	formatGeoJSON
+	formatParquet
 )
 
-var formatTypes = [...]string{"application/json", NDJSON, CSV, GeoJSON}
+// formats describes the formats by their numbers: media types, the headers Content-Type of exports, and
+// the ends of file names.
+var formats = [...]struct{ media, contentType, ext string }{
+	formatJSON:    {media: "application/json"},
+	formatNDJSON:  {NDJSON, NDJSON, "ndjson"},
+	formatCSV:     {CSV, "text/csv; charset=utf-8; header=present", "csv"},
+	formatGeoJSON: {GeoJSON, GeoJSON, "geojson"},
+	formatParquet: {Parquet, Parquet, "parquet"},
+}
 
 // chooseFormat returns the client's preferred format, by the Accept header.
 func (rt *Route) chooseFormat(lines []string) (format, error) {
 	if len(lines) == 0 || rt.File || rt.Stream {
 		return formatJSON, nil // or the type of a file
 	}
-	offered := formatTypes[:1]
-	switch {
-	case rt.GeoJSON:
-		offered = formatTypes[:]
-	case rt.Export:
-		offered = formatTypes[:3]
-	}
+	var offered []string
 	best, bestQ := formatJSON, 0.0
-	for i, kind := range offered {
-		if q := quality(lines, kind); q > bestQ {
-			best, bestQ = format(i), q
+	for f, kind := range formats {
+		if !rt.offers(format(f)) {
+			continue
+		}
+		offered = append(offered, kind.media)
+		if q := quality(lines, kind.media); q > bestQ {
+			best, bestQ = format(f), q
 		}
 	}
 	if bestQ == 0 {
 		return formatJSON, apiErrorf("not_acceptable", "The answer can be %s.", schema.OrList(offered))
 	}
 	return best, nil
+}
+
+// offers reports whether a successful answer of the route can have a format.
+func (rt *Route) offers(f format) bool {
+	switch f {
+	case formatNDJSON, formatCSV:
+		return rt.Export
+	case formatGeoJSON:
+		return rt.GeoJSON
+	case formatParquet:
+		return rt.Parquet
+	}
+	return true
 }
 
 // quality returns the weight of a media type: that of the most specific matching range of the
@@ -125,8 +145,8 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 				return err
 			}
 		}
-		w.Header()["Content-Type"] = []string{[...]string{"", NDJSON, "text/csv; charset=utf-8; header=present", GeoJSON}[r.format]}
-		w.Header()["Content-Disposition"] = []string{`attachment; filename="export.` + [...]string{"", "ndjson", "csv", "geojson"}[r.format] + `"`}
+		w.Header()["Content-Type"] = []string{formats[r.format].contentType}
+		w.Header()["Content-Disposition"] = []string{`attachment; filename="export.` + formats[r.format].ext + `"`}
 		r.answerStarted = true
 		r.writeStatus(w, http.StatusOK)
 		return rows.Begin()
@@ -186,7 +206,7 @@ func (a *API) recordExport(r *Request) error {
 	}
 	return a.c.Audit.Record(audit.WithSource(r.http.Context(), r.source()), audit.Entry{
 		OrganizationID: r.Key.OrganizationID, Action: action, Target: audit.Target{Type: "operation", ID: r.route.ID, Name: r.route.ID},
-		Details: map[string]any{"format": [...]string{"", "ndjson", "csv", "geojson"}[r.format]},
+		Details: map[string]any{"format": formats[r.format].ext},
 	})
 }
 
@@ -203,6 +223,8 @@ func writerOf(f format, out *bufio.Writer, of *schema.Record) rowWriter {
 		return schema.NewCSVWriter(out, of)
 	case formatGeoJSON:
 		return &featureWriter{out: out}
+	case formatParquet:
+		return schema.NewParquetWriter(out, of)
 	default:
 		return lineWriter{out}
 	}

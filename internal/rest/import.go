@@ -22,6 +22,7 @@ import (
 const (
 	NDJSON  = "application/x-ndjson" // one record per line
 	CSV     = "text/csv"             // with a header row
+	Parquet = "application/vnd.apache.parquet"
 	GeoJSON = "application/geo+json" // a FeatureCollection; of lists, only for export
 )
 

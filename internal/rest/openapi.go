@@ -263,6 +263,9 @@ func (rt *Route) exportForms() map[string]string {
 	if rt.GeoJSON {
 		forms[GeoJSON] = "A FeatureCollection (RFC 7946) of all records, each a Feature with the record's id and geometry; the rest are properties."
 	}
+	if rt.Parquet {
+		forms[Parquet] = "A Parquet file with the columns of the CSV: integers, numbers, booleans, times in UTC and texts; arrays and maps as JSON."
+	}
 	return forms
 }
 

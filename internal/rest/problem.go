@@ -53,7 +53,7 @@ var errorCodes = map[string]errorCode{
 	"not_found":                {404, "There is no such record", "It does not exist, was deleted, or belongs to another organization."},
 	"route_not_found":          {404, "There is no such path", "Compare the path with the OpenAPI document."},
 	"method_not_allowed":       {405, "The path does not have this method", "The header Allow lists the supported methods."},
-	"not_acceptable":           {406, "No form of the answer is acceptable", "Answers are application/json; exportable lists also application/x-ndjson and text/csv, zones and other geometries application/geo+json."},
+	"not_acceptable":           {406, "No form of the answer is acceptable", "Answers are application/json; exportable lists also application/x-ndjson and text/csv, rides and analytics application/vnd.apache.parquet, zones and other geometries application/geo+json."},
 	"invalid_transition":       {409, "The record's state does not allow this", "The fields from, to and allowed give the requested change and the allowed ones."},
 	"vehicle_unavailable":      {409, "The vehicle is not available", "It is reserved, on a trip, or out of service."},
 	"vehicle_low_battery":      {409, "The vehicle's battery is too low", "Charge it, then report its battery."},

@@ -360,8 +360,8 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	if err := rt.checkQuery(&r.query, r.listKey(), raw, r.Exporting()); err != nil {
 		return err
 	}
-	if r.format == formatCSV && len(r.query.expand) > 0 {
-		return BadParameter("expand[]", "CSV has no expansions; NDJSON has.")
+	if (r.format == formatCSV || r.format == formatParquet) && len(r.query.expand) > 0 {
+		return BadParameter("expand[]", "CSV and Parquet have no expansions; NDJSON has.")
 	}
 	if err := a.recordCall(r); err != nil {
 		return problem.New(problem.Unavailable, "the audit log is unavailable").Because(err)

@@ -43,6 +43,8 @@ type Route struct {
 	Order  string   // default order of a list; empty: -created_at
 	Expand []Expansion
 	Export bool // the list can be exported as NDJSON or CSV
+	// Parquet adds the columns of the CSV with types as a Parquet file.
+	Parquet bool
 	// GeoJSON permits exports as FeatureCollection, for records with a field "geometry".
 	GeoJSON bool
 	File    bool // a GET answered by [File] with any media type

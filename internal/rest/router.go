@@ -122,7 +122,7 @@ func (rt *Route) check() error {
 		return errors.New("only exports have Rows")
 	case rt.Export && rt.Output == nil:
 		return errors.New("an export needs an Output")
-	case rt.GeoJSON && !rt.Export:
+	case (rt.GeoJSON || rt.Parquet) && !rt.Export:
 		return errors.New("GeoJSON is a form of an export")
 	case rt.Import != nil && (rt.Method != "POST" || rt.Input == nil || rt.Import.Handle == nil || len(rt.Import.Types) == 0):
 		return errors.New("an import is of the Input of a POST, and needs types and a Handle")

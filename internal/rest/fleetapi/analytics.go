@@ -152,11 +152,11 @@ func (a *API) analyticsRoutes() []rest.Route {
 	const doc = "By periods of a time zone, and in each by up to two members of the rides. Read from live data. An export has the rows."
 	return []rest.Route{{
 		Method: "GET", Path: "/analytics/rides", ID: "getRideAnalytics", Tag: "Analytics", Summary: "Count rides", Doc: doc,
-		Query: query("started_at"), Needs: needs("analytics", apikey.Read), Export: true, Output: rideReport, Rows: rideRow,
+		Query: query("started_at"), Needs: needs("analytics", apikey.Read), Export: true, Parquet: true, Output: rideReport, Rows: rideRow,
 		Codes: []string{"range_too_large"}, Handle: a.rideAnalytics,
 	}, {
 		Method: "GET", Path: "/analytics/revenue", ID: "getRevenueAnalytics", Tag: "Analytics", Summary: "Sum up revenue", Doc: doc + " Currencies are never added up: each has rows of its own.",
-		Query: query("ended_at"), Needs: needs("analytics", apikey.Read), Export: true, Output: revenueTotal, Rows: revenueRow,
+		Query: query("ended_at"), Needs: needs("analytics", apikey.Read), Export: true, Parquet: true, Output: revenueTotal, Rows: revenueRow,
 		Codes: []string{"range_too_large"}, Handle: a.revenueAnalytics,
 	}, {
 		Method: "GET", Path: "/analytics/vehicles", ID: "getVehicleAnalytics", Tag: "Analytics", Summary: "Measure the use of vehicles",
@@ -164,7 +164,7 @@ func (a *API) analyticsRoutes() []rest.Route {
 			"A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is 400 range_too_large.",
 		Query: append(rest.IntervalParams("the account's", fleet.UseGroupMembers[:], "vehicles"),
 			rest.Param{Name: "subaccount_id", Kind: rest.StringsParam}, rest.Param{Name: "vehicle_type_id", Kind: rest.StringsParam}),
-		Needs: needs("analytics", apikey.Read), Export: true, Output: useReport, Rows: useRow, Codes: []string{"range_too_large"}, Handle: a.useAnalytics,
+		Needs: needs("analytics", apikey.Read), Export: true, Parquet: true, Output: useReport, Rows: useRow, Codes: []string{"range_too_large"}, Handle: a.useAnalytics,
 	}}
 }
 

@@ -2,11 +2,14 @@ package fleetapi_test
 
 import (
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/parquet-go/parquet-go"
 )
 
 // TestAnalytics counts rides.
@@ -130,5 +133,54 @@ func TestReset(t *testing.T) {
 	log := send(t, p, "GET", "/settings/audit-log?action=sandbox.reset", "", 200)
 	if len(log["data"].([]any)) != 1 {
 		t.Errorf("the log has %v", log)
+	}
+}
+
+// TestParquetExports: the Parquet files of rides and of figures have the columns and the rows of the CSV.
+func TestParquetExports(t *testing.T) {
+	r := newRig(t)
+	p := r.live.tenant(t, ours)
+	send(t, p.Client, "PUT", "/rides/"+p.ride().text("id"), `{"status":"completed","distance_meters":2140}`, 200)
+	p.ride(fields{"metadata": fields{"k": "v"}})
+	from := time.Now().UTC().AddDate(0, 0, -1)
+	query := "from=" + from.Format(time.DateOnly) + "&to=" + from.AddDate(0, 0, 3).Format(time.DateOnly)
+	for _, path := range []string{"/rides?trip_type=rider", "/analytics/rides?" + query, "/analytics/revenue?" + query, "/analytics/vehicles?" + query} {
+		a := p.Get(path, "Accept: application/vnd.apache.parquet")
+		if a.Status != 200 || a.Header.Get("Content-Type") != "application/vnd.apache.parquet" || a.Header.Get("Content-Disposition") != `attachment; filename="export.parquet"` {
+			t.Fatalf("%s was answered %d %s", path, a.Status, a.Header)
+		}
+		file, err := parquet.OpenFile(strings.NewReader(a.Body), int64(len(a.Body)))
+		if err != nil {
+			t.Fatal(path, err)
+		}
+		var names []string
+		for _, f := range file.Schema().Fields() {
+			names = append(names, f.Name())
+		}
+		header, rest, _ := strings.Cut(p.Get(path, "Accept: text/csv").Body, "\r\n")
+		if got := strings.Join(names, ","); got != header || file.NumRows() != int64(strings.Count(rest, "\r\n")) {
+			t.Errorf("%s: %d rows of %s, want those of %s\n%s", path, file.NumRows(), got, header, rest)
+		}
+		at := slices.Index(names, "price.total_amount")
+		if at < 0 {
+			continue
+		}
+		rows := make([]parquet.Row, 3)
+		reader := file.RowGroups()[0].Rows()
+		n, err := reader.ReadRows(rows)
+		if n != 2 || err != nil && err != io.EOF {
+			t.Fatal(n, err)
+		}
+		if got := fmt.Sprint(rows[0][at], rows[1][at], rows[0][slices.Index(names, "metadata")]); got != `<null> 100 {"k":"v"}` {
+			t.Errorf("the rides have the totals and metadata %s", got)
+		}
+		if err := reader.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused(t, "expanded", p.Get("/rides?expand[]=vehicle", "Accept: application/vnd.apache.parquet"), 400, "invalid_parameter")
+	refused(t, "another list", p.Get("/vehicles", "Accept: application/vnd.apache.parquet"), 406, "not_acceptable")
+	if a := p.Get("/vehicles", "Accept: application/vnd.apache.parquet, text/csv;q=0.5"); a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/csv") {
+		t.Errorf("a list without Parquet was answered %d %s", a.Status, a.Header.Get("Content-Type"))
 	}
 }

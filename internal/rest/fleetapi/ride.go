@@ -90,7 +90,7 @@ func (a *API) rideRoutes() []rest.Route {
 			{Name: "duration_seconds", Kind: rest.IntRange},
 		},
 		Sort:   []string{"created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"},
-		Expand: expand, Export: true, Output: rideRecord, List: true, Codes: []string{"range_too_large"}, Handle: a.listRides,
+		Expand: expand, Export: true, Parquet: true, Output: rideRecord, List: true, Codes: []string{"range_too_large"}, Handle: a.listRides,
 	}, {
 		Method: "POST", Path: "/rides", ID: "createRide", Tag: "Rides", Summary: "Start or reserve a ride",
 		Doc:   "The ride belongs to the subaccount of its vehicle. Its price follows the current version of the applicable plan, regardless of later changes.",

@@ -1,9 +1,12 @@
 package fleetpages
 
 import (
+	"bytes"
 	"context"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -13,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/chart"
 )
@@ -23,6 +27,7 @@ type analyticsPage struct {
 	Zone    string // time zone of the days
 	Compare string // label of the comparison period
 	Export  string // address of the CSV; empty: nothing to export
+	Parquet string // likewise of the same as Parquet
 	Figures []figure
 	Charts  []chart.Chart
 	Empty   *web.Empty // in place of the figures
@@ -146,7 +151,11 @@ func (p *pages) analytics(w http.ResponseWriter, r *web.Request) error {
 		b.Empty = &web.Empty{Text: "No vehicle was deployed in this period.", Path: p.base + "/vehicles", Label: "View vehicles"}
 	default:
 		b.Figures, b.Charts = useFigures(&s, &now, &before), useCharts(r, &s, &now)
-		b.Export = web.Address(p.base+"/analytics/export", r.URL.Query())
+		query := r.URL.Query()
+		query.Del("format")
+		b.Export = web.Address(p.base+"/analytics/export", query)
+		query.Set("format", "parquet")
+		b.Parquet = web.Address(p.base+"/analytics/export", query)
 	}
 	return p.Render(w, r, "analytics", p.page(r, "", "Utilization", b))
 }
@@ -262,8 +271,8 @@ func orZero(n *int64) int64 {
 	return *n
 }
 
-// exportAnalytics sends the figures of each period as CSV. Amounts are in the currency's minor
-// unit; without a single currency they are empty.
+// exportAnalytics sends the figures of each period as CSV, or as Parquet with format=parquet. Amounts are in
+// the currency's minor unit; without a single currency they are empty.
 func (p *pages) exportAnalytics(w http.ResponseWriter, r *web.Request) error {
 	s, err := p.selectUse(r.Context(), r)
 	if err != nil {
@@ -301,10 +310,60 @@ func (p *pages) exportAnalytics(w http.ResponseWriter, r *web.Request) error {
 		})
 	}
 	h := w.Header()
-	h.Set("Content-Type", "text/csv; charset=utf-8; header=present")
-	h.Set("Content-Disposition", `attachment; filename="utilization.csv"`)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
+	if r.URL.Query().Get("format") == "parquet" {
+		file, err := parquetOf(rows)
+		if err != nil {
+			return err
+		}
+		h.Set("Content-Type", "application/vnd.apache.parquet")
+		h.Set("Content-Disposition", `attachment; filename="utilization.parquet"`)
+		_, _ = w.Write(file) // fails only if the client has disconnected
+		return nil
+	}
+	h.Set("Content-Type", "text/csv; charset=utf-8; header=present")
+	h.Set("Content-Disposition", `attachment; filename="utilization.csv"`)
 	_ = csv.NewWriter(w).WriteAll(rows) // fails only if the client has disconnected
 	return nil
+}
+
+// parquetOf returns a table as a Parquet file. The first row has the names of the columns.
+func parquetOf(rows [][]string) ([]byte, error) {
+	record := &schema.Record{Name: "utilization"}
+	for _, name := range rows[0] {
+		kind := schema.Integer()
+		switch name {
+		case "period_start", "period_end":
+			kind = schema.Formatted("date-time", 40)
+		case "currency":
+			kind = schema.Text()
+		}
+		record.Members = append(record.Members, schema.Member{Name: name, Type: kind, Nullable: true})
+	}
+	var out bytes.Buffer
+	to := schema.NewParquetWriter(&out, record)
+	for _, row := range rows[1:] {
+		cells := make(map[string]any, len(row))
+		for i, cell := range row {
+			switch name := rows[0][i]; {
+			case cell == "": // null
+			case name == "period_start", name == "period_end", name == "currency":
+				cells[name] = cell
+			default:
+				cells[name] = json.Number(cell)
+			}
+		}
+		text, err := json.Marshal(cells)
+		if err == nil {
+			err = to.Write(text)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("write a row of figures: %w", err)
+		}
+	}
+	if err := to.End(); err != nil {
+		return nil, fmt.Errorf("write figures: %w", err)
+	}
+	return out.Bytes(), nil
 }

@@ -1,10 +1,15 @@
 package fleetpages_test
 
 import (
+	"bytes"
 	"encoding/csv"
+	"io"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/parquet-go/parquet-go"
 )
 
 // TestAnalyticsPage looks at the figures and charts, and reads the CSV.
@@ -48,5 +53,23 @@ func TestAnalyticsPage(t *testing.T) {
 		if n[3] != n[4]+n[5]+n[6]+n[7] || !strings.HasSuffix(row[0], "+09:00") || row[11] != "JPY" {
 			t.Errorf("row %v", row)
 		}
+	}
+
+	d.Want("Export CSV", "Export Parquet")
+	a = y.agent.Get("/sandbox/fleet/analytics/export?days=7&format=parquet&subaccount=" + tokyo.ID)
+	file, err := parquet.OpenFile(bytes.NewReader(a.Body.Bytes()), int64(a.Body.Len()))
+	if err != nil || a.Header().Get("Content-Type") != "application/vnd.apache.parquet" {
+		t.Fatal(a.Code, a.Header(), err)
+	}
+	got := make([]parquet.Row, 7)
+	if n, err := file.RowGroups()[0].Rows().ReadRows(got); n != 7 || err != nil && err != io.EOF {
+		t.Fatal(n, err)
+	}
+	start, err := time.Parse(time.RFC3339, rows[3][0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := got[2]; row[0].Int64() != start.UnixMilli() || row[3].String() != rows[3][3] || row[11].String() != "JPY" {
+		t.Errorf("got %v, want %v", row, rows[3])
 	}
 }
