@@ -142,7 +142,10 @@ func (a *App) openFleetAPI(f Fleet, live, sandbox fleetBase) (*rest.API, error) 
 	if !f.Live() {
 		base, name = sandbox, "sandbox"
 	}
-	c := describeFleet(&fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, TrackerURL: a.TrackerURL(&f, ""), Account: a.fleetAccount, Live: a.live}, base)
+	c, err := describeFleet(&fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, TrackerURL: a.TrackerURL(&f, ""), Account: a.fleetAccount, Live: a.live}, base)
+	if err != nil {
+		return nil, err
+	}
 	c.Keys, c.Audit, c.Requests, c.DB, c.Box = a.Keys, f.Audit, a.Requests, f.DB, a.box
 	c.KeyLimiter, c.AddressLimiter = a.rateLimiter(name+"-key"), a.rateLimiter(name+"-address")
 	c.TrustedProxies, c.Log, c.Addresses = a.config.TrustedProxies, a.log, a.apiAddresses(live, sandbox)
@@ -158,17 +161,18 @@ func (a *App) TrackerURL(f *Fleet, secret string) string {
 }
 
 // describeFleet returns the description of the API of one environment, without what serves it.
-func describeFleet(routes *fleetapi.API, base fleetBase) rest.Config {
+func describeFleet(routes *fleetapi.API, base fleetBase) (rest.Config, error) {
+	webhooks, err := fleetapi.Deliveries(routes.Fleet.Live())
 	c := rest.Config{
 		Base: base.path, Host: base.host, Origin: base.origin, Service: apikey.Fleet, Environment: apikey.Live, Realm: "fleet",
 		Title: "Kickstand Fleet", Version: apiVersion, Docs: fleetDocs, Tags: fleetapi.Tags, ExampleID: fleetapi.ExampleID,
 		Description: "Rides, vehicles, customers, prices, zones and analytics of a fleet of rentable vehicles.",
-		Routes:      routes.Routes(), Subaccounts: routes.Subaccounts,
+		Routes:      routes.Routes(), Webhooks: webhooks, Subaccounts: routes.Subaccounts,
 	}
 	if !routes.Fleet.Live() {
 		c.Environment, c.Title, c.Docs = apikey.Test, "Kickstand Fleet (sandbox)", sandboxDocs
 	}
-	return c
+	return c, err
 }
 
 // fleetAccount returns an organization as the fleet API shows it.

@@ -28,15 +28,16 @@ func OpenAPI(c Config, name string) ([]byte, error) {
 	var of rest.Config
 	switch name {
 	case "helpdesk":
-		if of, err = describeDesk(&deskapi.API{BaseURL: c.BaseURL}); err != nil {
-			return nil, err
-		}
+		of, err = describeDesk(&deskapi.API{BaseURL: c.BaseURL})
 	case "fleet":
-		of = describeFleet(&fleetapi.API{Fleet: fleet.Open(fleet.Config{Live: true})}, live)
+		of, err = describeFleet(&fleetapi.API{Fleet: fleet.Open(fleet.Config{Live: true})}, live)
 	case "sandbox":
-		of = describeFleet(&fleetapi.API{Fleet: fleet.Open(fleet.Config{})}, sandbox)
+		of, err = describeFleet(&fleetapi.API{Fleet: fleet.Open(fleet.Config{})}, sandbox)
 	default:
-		return nil, fmt.Errorf("there is no API %q", name)
+		err = fmt.Errorf("there is no API %q", name)
+	}
+	if err != nil {
+		return nil, err
 	}
 	of.Requests = &requestlog.Log{} // not called: its routes are part of the document
 	api, err := rest.New(of)

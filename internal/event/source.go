@@ -47,13 +47,43 @@ const (
 	CustomerAnonymised  Name = "customer.anonymised"
 )
 
-// FleetNames lists every event of fleets.
-var FleetNames = [...]Name{
-	RideReserved, RideStarted, RidePaused, RideResumed, RideCompleted, RideCancelled, RideUpdated,
-	VehicleCreated, VehicleUpdated, VehicleStateChanged, VehicleDeleted,
-	ZoneCreated, ZoneUpdated, ZoneDeleted,
-	CustomerCreated, CustomerUpdated, CustomerBlocked, CustomerUnblocked, CustomerAnonymised,
+// FleetEvent describes an event of fleets.
+type FleetEvent struct {
+	Name    Name
+	Summary string // of documents: "A ride started"
 }
+
+// FleetEvents describes every event of fleets. What begins with the same word has data of one kind
+// (package fleetapi).
+var FleetEvents = [...]FleetEvent{
+	{RideReserved, "A vehicle was reserved"},
+	{RideStarted, "A ride started"},
+	{RidePaused, "A ride was paused"},
+	{RideResumed, "A paused ride went on"},
+	{RideCompleted, "A ride was completed"},
+	{RideCancelled, "A ride or reservation was cancelled, or expired"},
+	{RideUpdated, "Fields of a ride changed: adjustment, payment, distance or others"},
+	{VehicleCreated, "A new vehicle"},
+	{VehicleUpdated, "Fields that describe a vehicle changed"},
+	{VehicleStateChanged, "The state of a vehicle changed"},
+	{VehicleDeleted, "A vehicle was deleted"},
+	{ZoneCreated, "A new zone"},
+	{ZoneUpdated, "Fields of a zone changed"},
+	{ZoneDeleted, "A zone was deleted"},
+	{CustomerCreated, "A new customer"},
+	{CustomerUpdated, "Fields of a customer changed"},
+	{CustomerBlocked, "A customer was blocked"},
+	{CustomerUnblocked, "A blocked customer became active again"},
+	{CustomerAnonymised, "The personal data of a customer were erased"},
+}
+
+// FleetNames lists every event of fleets.
+var FleetNames = func() (names [len(FleetEvents)]Name) {
+	for i, e := range FleetEvents {
+		names[i] = e.Name
+	}
+	return names
+}()
 
 // Names returns the events of a source that "*" includes.
 func (s Source) Names() []Name {

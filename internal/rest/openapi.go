@@ -98,7 +98,9 @@ func (a *API) document31() ([]byte, error) {
 		if doc["webhooks"], err = b.webhooks(); err != nil {
 			return nil, err
 		}
-		maps.Copy(doc["components"].(object)["parameters"].(object), deliveryHeaders)
+		parameters := doc["components"].(object)["parameters"].(object)
+		maps.Copy(parameters, deliveryHeaders)
+		parameters["X-Service-Event"] = deliveryHeader("X-Service-Event", true, "The name of the event.", a.c.Webhooks[0].Name)
 	}
 	if slices.ContainsFunc(a.routes, func(rt Route) bool { return rt.Import != nil }) {
 		doc["x-import-line"] = importLineSchema()

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,13 +15,13 @@ import (
 type Webhook struct {
 	Name    string // of the event, and of its form: "ticket.created", "ticket.created.a"
 	Summary string
+	Tag     string // empty: Webhooks
 	Body    *schema.Record
 	Example json.RawMessage // a body as it is sent
 }
 
-// deliveryHeaders are the headers of deliveries, as parameters.
+// deliveryHeaders are the headers of deliveries, as parameters, except X-Service-Event.
 var deliveryHeaders = object{
-	"X-Service-Event":     deliveryHeader("X-Service-Event", true, "The name of the event.", "ticket.created"),
 	"X-Service-Delivery":  deliveryHeader("X-Service-Delivery", true, "The id of the delivery, the same for every attempt.", exampleID("delivery")),
 	"X-Service-Signature": deliveryHeader("X-Service-Signature", false, "The HMAC-SHA256 of the body in hex: form a as it is, form b after sha256=. Absent without a secret.", ""),
 	"X-Service-Test":      deliveryHeader("X-Service-Test", false, "true for a test delivery.", "true"),
@@ -40,7 +41,9 @@ func deliveryHeader(name string, required bool, doc, example string) object {
 // webhooks returns the deliveries by name.
 func (b *documentBuilder) webhooks() (object, error) {
 	var headers []object
-	for _, name := range slices.Sorted(maps.Keys(deliveryHeaders)) {
+	names := append(slices.Collect(maps.Keys(deliveryHeaders)), "X-Service-Event")
+	slices.Sort(names)
+	for _, name := range names {
 		headers = append(headers, object{"$ref": "#/components/parameters/" + name})
 	}
 	all := object{}
@@ -50,7 +53,7 @@ func (b *documentBuilder) webhooks() (object, error) {
 			return nil, fmt.Errorf("webhook %s: %w", w.Name, err)
 		}
 		all[w.Name] = object{"post": object{
-			"operationId": "receive" + camel(w.Name), "tags": []string{"Webhooks"}, "summary": w.Summary,
+			"operationId": "receive" + camel(w.Name), "tags": []string{cmp.Or(w.Tag, "Webhooks")}, "summary": w.Summary,
 			"description": "A delivery to the webhooks that subscribe to the event. Answer it with 2XX within 30 seconds, whatever its order, and once for each Webhook-Id.",
 			"security":    []object{},
 			"parameters":  headers,

@@ -27,10 +27,6 @@ const (
 	streamBatch   = 100
 )
 
-// eventResources are the resources whose permission to read shows events, by the first part of their
-// names.
-var eventResources = map[string]string{"ride": "rides", "vehicle": "vehicles", "zone": "zones", "customer": "customers"}
-
 // openStreams counts the open streams by key.
 type openStreams struct {
 	mu    sync.Mutex
@@ -178,8 +174,8 @@ func (s *eventStream) sendNew(ctx context.Context, send func(text string) bool) 
 
 // shows reports whether the stream has an event: its key may read the record, and it is asked for.
 func (s *eventStream) shows(e *fleet.Event) bool {
-	kind, _, _ := strings.Cut(string(e.Name), ".")
-	return s.r.Can(eventResources[kind], apikey.Read) && s.r.Covers(e.SubaccountID) &&
+	_, kind := kindOf(e.Name)
+	return s.r.Can(kind.resource, apikey.Read) && s.r.Covers(e.SubaccountID) &&
 		(len(s.names) == 0 || slices.Contains(s.names, string(e.Name)))
 }
 

@@ -106,12 +106,15 @@ func (r *rig) open(name apikey.Environment, base string) *environment {
 		return fleetapi.Account{Name: "Other", RateLimit: 60}, nil
 	}, Live: hub}
 	e.routes = routes.Routes()
-	var err error
+	webhooks, err := fleetapi.Deliveries(name == apikey.Live)
+	if err != nil {
+		r.Fatal(err)
+	}
 	e.api, err = rest.New(rest.Config{
 		Base: base, Origin: origin, Service: apikey.Fleet, Environment: name, Realm: "fleet",
 		Title: "Fleet", Description: "Vehicles.", Version: "1.0",
 		Keys: r.keys, KeyLimiter: ratelimit.NewMemory(time.Minute), AddressLimiter: ratelimit.NewMemory(time.Minute), DB: e.db, Box: r.box,
-		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")}, Routes: e.routes, Subaccounts: routes.Subaccounts,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")}, Routes: e.routes, Webhooks: webhooks, Subaccounts: routes.Subaccounts,
 		Audit: log,
 		Log:   slog.New(slog.NewTextHandler(r.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
