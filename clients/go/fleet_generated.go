@@ -133,7 +133,8 @@ type RideListParams struct {
 //
 // A page of the records; next_cursor leads to the next page.
 //
-// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+// With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer
+// is the whole list, as a stream.
 //
 // [WithExpand] accepts customer, vehicle, pricing_plan.
 //
@@ -850,7 +851,8 @@ type FleetAnalyticsRevenueParams struct {
 // By periods of a time zone, and in each by up to two members of the rides. Read from live
 // data. An export has the rows. Currencies are never added up: each has rows of its own.
 //
-// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+// With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer
+// is the whole list, as a stream.
 //
 // The key needs the permission analytics.read.
 func (s *FleetAnalyticsService) Revenue(ctx context.Context, params FleetAnalyticsRevenueParams, opts ...CallOption) (*AnalyticsRevenue, error) {
@@ -898,7 +900,8 @@ type FleetAnalyticsRidesParams struct {
 // By periods of a time zone, and in each by up to two members of the rides. Read from live
 // data. An export has the rows.
 //
-// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+// With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer
+// is the whole list, as a stream.
 //
 // The key needs the permission analytics.read.
 func (s *FleetAnalyticsService) Rides(ctx context.Context, params FleetAnalyticsRidesParams, opts ...CallOption) (*AnalyticsRides, error) {
@@ -945,7 +948,8 @@ type FleetAnalyticsVehiclesParams struct {
 // A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is 400
 // range_too_large.
 //
-// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+// With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer
+// is the whole list, as a stream.
 //
 // The key needs the permission analytics.read.
 func (s *FleetAnalyticsService) Vehicles(ctx context.Context, params FleetAnalyticsVehiclesParams, opts ...CallOption) (*AnalyticsVehicles, error) {

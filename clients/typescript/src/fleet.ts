@@ -2261,7 +2261,8 @@ export class FleetRides {
    *
    * A page of the records; next_cursor leads to the next page.
    *
-   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   * With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer is
+   * the whole list, as a stream.
    */
   list(params?: FleetListRidesParams, options?: CallOptions): PagePromise<Ride> {
     return this.#core.list(operations.listRides, [], params, options);
@@ -2812,7 +2813,8 @@ export class FleetAnalytics {
    * By periods of a time zone, and in each by up to two members of the rides. Read from live data.
    * An export has the rows. Currencies are never added up: each has rows of its own.
    *
-   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   * With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer is
+   * the whole list, as a stream.
    */
   revenue(params: FleetGetRevenueAnalyticsParams, options: ConditionalOptions): Promise<AnalyticsRevenue | null>;
   revenue(params: FleetGetRevenueAnalyticsParams, options?: CallOptions): Promise<AnalyticsRevenue>;
@@ -2836,7 +2838,8 @@ export class FleetAnalytics {
    * By periods of a time zone, and in each by up to two members of the rides. Read from live data.
    * An export has the rows.
    *
-   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   * With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer is
+   * the whole list, as a stream.
    */
   rides(params: FleetGetRideAnalyticsParams, options: ConditionalOptions): Promise<AnalyticsRides | null>;
   rides(params: FleetGetRideAnalyticsParams, options?: CallOptions): Promise<AnalyticsRides>;
@@ -2864,7 +2867,8 @@ export class FleetAnalytics {
    * A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is 400
    * range_too_large.
    *
-   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   * With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer is
+   * the whole list, as a stream.
    */
   vehicles(params: FleetGetVehicleAnalyticsParams, options: ConditionalOptions): Promise<AnalyticsVehicles | null>;
   vehicles(params: FleetGetVehicleAnalyticsParams, options?: CallOptions): Promise<AnalyticsVehicles>;

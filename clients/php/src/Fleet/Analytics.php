@@ -26,7 +26,8 @@ final class Analytics
      * By periods of a time zone, and in each by up to two members of the rides. Read from live data. An
      * export has the rows. Currencies are never added up: each has rows of its own.
      *
-     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     * With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer is the
+     * whole list, as a stream.
      *
      * Permission: analytics.read.
      *
@@ -173,7 +174,8 @@ final class Analytics
      * By periods of a time zone, and in each by up to two members of the rides. Read from live data. An
      * export has the rows.
      *
-     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     * With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer is the
+     * whole list, as a stream.
      *
      * Permission: analytics.read.
      *
@@ -324,7 +326,8 @@ final class Analytics
      * A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is 400
      * range_too_large.
      *
-     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     * With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer is the
+     * whole list, as a stream.
      *
      * Permission: analytics.read.
      *

@@ -32,7 +32,8 @@ final class Rides
      *
      * A page of the records; next_cursor leads to the next page.
      *
-     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     * With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer is the
+     * whole list, as a stream.
      *
      * Permission: rides.read.
      *

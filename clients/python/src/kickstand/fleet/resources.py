@@ -152,8 +152,8 @@ class RidesResource:
 
         A page of the records; next_cursor leads to the next page.
 
-        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
-        stream.
+        With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the
+        answer is the whole list, as a stream.
 
         Needs the permission rides.read.
 
@@ -2753,8 +2753,8 @@ class AnalyticsResource:
         live data. An export has the rows. Currencies are never added up: each has rows of its
         own.
 
-        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
-        stream.
+        With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the
+        answer is the whole list, as a stream.
 
         Needs the permission analytics.read.
 
@@ -2924,8 +2924,8 @@ class AnalyticsResource:
         By periods of a time zone, and in each by up to two members of the rides. Read from
         live data. An export has the rows.
 
-        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
-        stream.
+        With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the
+        answer is the whole list, as a stream.
 
         Needs the permission analytics.read.
 
@@ -3093,8 +3093,8 @@ class AnalyticsResource:
         A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is
         400 range_too_large.
 
-        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
-        stream.
+        With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the
+        answer is the whole list, as a stream.
 
         Needs the permission analytics.read.
 

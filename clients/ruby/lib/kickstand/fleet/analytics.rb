@@ -10,8 +10,8 @@ module Kickstand
       # Sum up revenue.
       #
       # By periods of a time zone, and in each by up to two members of the rides. Read from live data. An export has the
-      # rows. Currencies are never added up: each has rows of its own. With Accept: application/x-ndjson or text/csv the
-      # answer is the whole list, as a stream.
+      # rows. Currencies are never added up: each has rows of its own. With Accept: application/vnd.apache.parquet or
+      # application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: analytics.read.
       #
@@ -57,7 +57,8 @@ module Kickstand
       # Count rides.
       #
       # By periods of a time zone, and in each by up to two members of the rides. Read from live data. An export has the
-      # rows. With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+      # rows. With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer is the whole
+      # list, as a stream.
       #
       # Permission: analytics.read.
       #
@@ -103,7 +104,7 @@ module Kickstand
       # The time of vehicles by state, from their stored state changes, and with it their utilization and idle time. By
       # periods of a time zone, and in each by subaccount and vehicle type. An export has the rows. A deleted vehicle
       # has no vehicle type. A range of more than 1,000,000 state changes is 400 range_too_large. With Accept:
-      # application/x-ndjson or text/csv the answer is the whole list, as a stream.
+      # application/vnd.apache.parquet or application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: analytics.read.
       #

@@ -11,8 +11,8 @@ module Kickstand
 
       # List rides.
       #
-      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
-      # answer is the whole list, as a stream.
+      # A page of the records; next_cursor leads to the next page. With Accept: application/vnd.apache.parquet or
+      # application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: rides.read.
       #
