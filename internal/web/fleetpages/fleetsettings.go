@@ -102,7 +102,7 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/settings", "Edit settings", nil), fields, form{
-		Groups: layout(fields, part{"", 3, false}, part{"Batteries", 2, true}, part{"Rides", 3, true}, part{"Vehicles that say nothing", 0, true}), Label: "Save", Cancel: back,
+		Groups: layout(fields, part{"", "", 3, false}, part{"Batteries", "", 2, true}, part{"Rides", "", 3, true}, part{"Vehicles that say nothing", "", 0, true}), Label: "Save", Cancel: back,
 	})
 }
 

@@ -31,6 +31,8 @@ type form struct {
 	Cancel string // link to cancel
 	// More is the label of a button that adds rows to the form. Empty: none.
 	More string
+	// Examples are prices by the form, with a button that computes them. Nil: none.
+	Examples *priceExamples
 }
 
 // group is a group of fields.
@@ -44,6 +46,7 @@ type group struct {
 // part is the number of fields of a group.
 type part struct {
 	Legend string
+	Help   string
 	Take   int
 	Row    bool
 }
@@ -57,7 +60,7 @@ func layout(fields web.Fields, parts ...part) []group {
 		if i == len(parts)-1 {
 			n = len(fields)
 		}
-		list = append(list, group{Legend: g.Legend, Row: g.Row, Fields: fields[:n:n]})
+		list = append(list, group{Legend: g.Legend, Help: g.Help, Row: g.Row, Fields: fields[:n:n]})
 		fields = fields[n:]
 	}
 	return list

@@ -1,6 +1,7 @@
 package fleetpages
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -188,8 +189,8 @@ const spareSegments = 2
 // planForm returns the fields of a plan.
 func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kilometers int) (web.Fields, []group) {
 	currency := plan.Currency
-	amountOf := func(name, label string, value *int64, help string) web.Field {
-		return amountField(name, label, currency, value, help)
+	amountOf := func(name, label string, sample int64, value *int64, help string) web.Field {
+		return amountField(name, label, currency, sample, value, help)
 	}
 	var fields web.Fields
 	var groups []part
@@ -198,14 +199,19 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 		groups, fields = append(groups, p), append(fields, some...)
 	}
 	add(part{}, planHeadFields(plan, subs, made)...)
-	add(part{}, amountOf("unlock_amount", "Unlocking", &plan.UnlockAmount, ""))
-	segments := func(name, legend, unit string, list []tariff.Segment, rows int) {
+	unlock := amountOf("unlock_amount", "Unlocking", sampleUnlock, &plan.UnlockAmount, "Once per ride. Empty: free.")
+	if !made {
+		unlock.Value = ""
+	}
+	add(part{}, unlock)
+	segments := func(name, legend, unit string, rate int64, list []tariff.Segment, rows int) {
 		for i := range max(rows, len(list)) {
 			p := part{Row: true}
 			if i == 0 {
 				p.Legend = legend
+				p.Help = "Rows add up. The first row is the usual price; add rows for other prices after some " + unit + ", such as a lower one after 60. Every 0 " + unit + " charges once."
 			}
-			row := segmentFields(name+"."+strconv.Itoa(i)+".", unit)
+			row := segmentFields(name+"."+strconv.Itoa(i)+".", unit, plain(rate, cmp.Or(currency, "EUR")), i == 0)
 			if i < len(list) {
 				s := &list[i]
 				row[0].Value, row[1].Value, row[2].Value, row[3].Value = plain(s.Rate, currency), optionalInteger(&s.Interval), optionalInteger(&s.Start), optionalInteger(s.End)
@@ -213,27 +219,27 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 			add(p, row...)
 		}
 	}
-	segments("per_min_pricing", "Price by time (rows add up; an interval of 0 charges once)", "minutes", plan.PerMinute, minutes)
-	segments("per_km_pricing", "Price by distance", "kilometers", plan.PerKilometer, kilometers)
+	segments("per_min_pricing", "Price by time", "minutes", samplePerMinute, plan.PerMinute, minutes)
+	segments("per_km_pricing", "Price by distance", "kilometers", samplePerKilometer, plan.PerKilometer, kilometers)
 	var capAmount, capMinutes *int64
 	if plan.FareCap != nil {
 		capAmount, capMinutes = &plan.FareCap.Amount, &plan.FareCap.DurationMinutes
 	}
-	add(part{Legend: "Fare cap", Row: true},
-		amountOf("fare_cap.amount", "At most", capAmount, ""), web.Field{Name: "fare_cap.duration_minutes", Label: "In each … minutes", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(capMinutes), Placeholder: "1440"})
-	add(part{Legend: "Reservations", Row: true},
-		amountOf("reservation_per_min_amount", "A minute", plan.ReservationPerMin, ""),
-		web.Field{Name: "reservation_free_minutes", Label: "Free minutes", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(&plan.ReservationFreeMinutes)},
-		amountOf("reservation_flat_amount", "Flat fee", plan.ReservationFlat, ""))
+	add(part{Legend: "Fare cap", Help: "Riding costs no more than this in each period, such as a day of 1440 minutes.", Row: true},
+		amountOf("fare_cap.amount", "At most", sampleCap, capAmount, ""), web.Field{Name: "fare_cap.duration_minutes", Label: "In each … minutes", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(capMinutes), Placeholder: "1440"})
+	add(part{Legend: "Reservations", Help: "A price per minute or a flat fee. Both empty: free.", Row: true},
+		amountOf("reservation_per_min_amount", "A minute", sampleReservation, plan.ReservationPerMin, ""),
+		web.Field{Name: "reservation_free_minutes", Label: "Free minutes", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(&plan.ReservationFreeMinutes), Placeholder: "5"},
+		amountOf("reservation_flat_amount", "Flat fee", sampleFlat, plan.ReservationFlat, ""))
 	add(part{Legend: "Other fees", Row: true},
-		amountOf("pause_per_min_amount", "Pause, per minute", plan.PausePerMinAmount, "Empty: same as riding."),
-		amountOf("out_of_zone_amount", "Out-of-zone fee", plan.OutOfZoneAmount, "Empty: riders can't end there."))
+		amountOf("pause_per_min_amount", "Pause, per minute", samplePause, plan.PausePerMinAmount, "Empty: same as riding."),
+		amountOf("out_of_zone_amount", "Out-of-zone fee", sampleOutOfZone, plan.OutOfZoneAmount, "Empty: riders can't end there."))
 	tax := "added"
 	if !plan.Taxable {
 		tax = "included"
 	}
 	add(part{Legend: "Tax", Row: true},
-		web.Field{Name: "tax_basis_points", Label: "Percent", Type: "text", Mode: "decimal", Optional: true, Value: strings.TrimSuffix(tariff.Percent(plan.TaxBasisPoints), "%")},
+		web.Field{Name: "tax_basis_points", Label: "Percent", Type: "text", Mode: "decimal", Optional: true, Value: strings.TrimSuffix(tariff.Percent(plan.TaxBasisPoints), "%"), Placeholder: strings.TrimSuffix(tariff.Percent(sampleTaxPoints), "%")},
 		web.Field{Name: "is_taxable", Label: "Amounts", Type: "select", Value: tax, Options: []web.Option{{Value: "included", Label: "include tax"}, {Value: "added", Label: "exclude tax"}}})
 	if made {
 		if kinds := publicTypeFields(plan, subs); len(kinds) > 0 {
@@ -255,13 +261,13 @@ func planHeadFields(plan *fleet.Plan, subs []fleet.Subaccount, made bool) (head 
 		}), Help: "Amounts are in the subaccount's currency."})
 	}
 	return append(head,
-		web.Field{Name: "name", Label: "Name", Type: "text", Most: 256, Value: plan.Name},
-		web.Field{Name: "description", Label: "Description", Type: "textarea", Rows: 2, Optional: true, Most: 5000, Value: plan.Description, Help: "Shown to riders in the public feed."})
+		web.Field{Name: "name", Label: "Name", Type: "text", Most: 256, Value: plan.Name, Placeholder: "Scooters by the minute"},
+		web.Field{Name: "description", Label: "Description", Type: "textarea", Rows: 2, Optional: true, Most: 5000, Value: plan.Description, Placeholder: "1 to unlock, then 0.25 a minute; at most 25 a day", Help: "Shown to riders in the public feed."})
 }
 
-// amountField edits an amount of a currency, which may be unknown yet.
-func amountField(name, label, currency string, value *int64, help string) web.Field {
-	f := web.Field{Name: name, Label: label, Type: "text", Mode: "decimal", Optional: true, Help: help}
+// amountField edits an amount of a currency, which may be unknown yet. sample is the placeholder.
+func amountField(name, label, currency string, sample int64, value *int64, help string) web.Field {
+	f := web.Field{Name: name, Label: label, Type: "text", Mode: "decimal", Optional: true, Help: help, Placeholder: plain(sample, cmp.Or(currency, "EUR"))}
 	if currency != "" {
 		f.Label += ", in " + currency
 		f.Value = plainOr(value, currency)
@@ -269,12 +275,17 @@ func amountField(name, label, currency string, value *int64, help string) web.Fi
 	return f
 }
 
-// segmentFields is an empty row of a segment: rate, interval, start, end.
-func segmentFields(at, unit string) []web.Field {
-	return []web.Field{
-		{Name: at + "rate_amount", Label: "Costs", Type: "text", Mode: "decimal", Optional: true}, {Name: at + "interval", Label: "Every … " + unit, Type: "text", Mode: "numeric", Optional: true},
-		{Name: at + "start", Label: "After … " + unit, Type: "text", Mode: "numeric", Optional: true}, {Name: at + "end", Label: "Until", Type: "text", Mode: "numeric", Optional: true},
+// segmentFields is an empty row of a segment: rate, interval, start, end. Those of the first one
+// have an example.
+func segmentFields(at, unit, rate string, first bool) []web.Field {
+	row := []web.Field{
+		{Name: at + "rate_amount", Label: "Costs", Type: "text", Mode: "decimal", Optional: true}, {Name: at + "interval", Label: "Every … " + unit, Type: "text", Mode: "numeric", Optional: true, Placeholder: "1"},
+		{Name: at + "start", Label: "After … " + unit, Type: "text", Mode: "numeric", Optional: true, Placeholder: "0"}, {Name: at + "end", Label: "Until", Type: "text", Mode: "numeric", Optional: true, Placeholder: "end"},
 	}
+	if first {
+		row[0].Placeholder = rate
+	}
+	return row
 }
 
 // publicTypeFields select the vehicle types of a plan in the public feed.
@@ -395,26 +406,30 @@ func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
 		blank.Currency = subs[0].Currency
 	}
 	fields, groups := planForm(blank, subs, false, minutes, kilometers)
+	settings, _, err := p.Fleet.Settings(r.Context(), p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	t, sub := new(formInput), &subs[0]
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
 		if !ok {
 			return nil
 		}
-		t := &formInput{Values: values}
-		sub := &subs[0]
+		t.Values = values
 		if i := slices.IndexFunc(subs, func(s fleet.Subaccount) bool { return s.ID == t.text("subaccount_id") }); i >= 0 {
 			sub = &subs[i]
 		} else {
 			t.v.AddCode("required", "subaccount_id", "must be one of those that there are")
+		}
+		if t.on("more") || t.on("preview") {
+			return p.morePlan(w, r, t, blank, subs, false, "New plan", p.base+"/pricing", examplesOf(t, sub.Currency, &settings))
 		}
 		n := fleet.NewPlan{
 			SubaccountID: sub.ID, Name: t.text("name"), Description: t.text("description"), URL: fleet.NullString(t.text("url")), ExternalID: fleet.NullString(t.text("external_id")),
 			Tariff: tariffOf(t, sub.Currency), Active: new(t.on("active")), Metadata: t.metadata("metadata"),
 		}
 		fields, groups = planForm(blank, subs, false, max(minutes, rowsOf(t, "per_min_pricing")), max(kilometers, rowsOf(t, "per_km_pricing")))
-		if t.on("more") {
-			return p.morePlan(w, r, t, blank, subs, false, "New plan", p.base+"/pricing")
-		}
 		var plan fleet.Plan
 		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
 			plan, err = p.Fleet.CreatePlanTx(ctx, tx, r.OrganizationID, n)
@@ -427,18 +442,25 @@ func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, p.base+"/pricing/"+plan.ID, web.Notice{Text: "Plan created. Assign it to a subaccount, vehicle type or vehicle."})
 		}
 	}
-	return p.showPlan(w, r, "New plan", p.base+"/pricing", fields, groups)
+	return p.showPlan(w, r, "New plan", p.base+"/pricing", fields, groups, examplesOf(t, sub.Currency, &settings))
 }
 
-func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, title, cancel string, fields web.Fields, groups []group) error {
-	return p.showForm(w, r, p.page(r, "/pricing", title, nil), fields, form{Groups: groups, Label: "Save", Cancel: cancel, More: "Add rows"})
+func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, title, cancel string, fields web.Fields, groups []group, examples *priceExamples) error {
+	page := p.page(r, "/pricing", title, nil)
+	page.Scripts = []string{"examples.js"}
+	return p.showForm(w, r, page, fields, form{Groups: groups, Label: "Save", Cancel: cancel, More: "Add rows", Examples: examples})
 }
 
-// morePlan renders the submitted form with more segment rows.
-func (p *pages) morePlan(w http.ResponseWriter, r *web.Request, t *formInput, plan *fleet.Plan, subs []fleet.Subaccount, made bool, title, cancel string) error {
-	fields, groups := planForm(plan, subs, made, min(100, rowsOf(t, "per_min_pricing")+spareSegments), min(100, rowsOf(t, "per_km_pricing")+spareSegments))
+// morePlan renders the submitted form with the prices of examples, and with more segment rows if
+// these are asked for.
+func (p *pages) morePlan(w http.ResponseWriter, r *web.Request, t *formInput, plan *fleet.Plan, subs []fleet.Subaccount, made bool, title, cancel string, examples *priceExamples) error {
+	more := 0
+	if t.on("more") {
+		more = spareSegments
+	}
+	fields, groups := planForm(plan, subs, made, min(100, rowsOf(t, "per_min_pricing")+more), min(100, rowsOf(t, "per_km_pricing")+more))
 	fields.Fill(t.Values)
-	return p.showPlan(w, r, title, cancel, fields, groups)
+	return p.showPlan(w, r, title, cancel, fields, groups, examples)
 }
 
 // editPlan updates a plan, which creates a version.
@@ -454,16 +476,22 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 	subs, back, title := []fleet.Subaccount{sub}, p.base+"/pricing/"+plan.ID, "Edit "+plan.Name
 	minutes, kilometers := len(plan.PerMinute)+1, len(plan.PerKilometer)+1
 	fields, groups := planForm(&plan, subs, true, minutes, kilometers)
+	settings, _, err := p.Fleet.Settings(r.Context(), p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	examples := pricedExamples(&plan.Tariff, &settings)
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
 		if !ok {
 			return nil
 		}
 		t := &formInput{Values: values}
-		n := tariffOf(t, plan.Currency)
-		if t.on("more") {
-			return p.morePlan(w, r, t, &plan, subs, true, title, back)
+		examples = examplesOf(t, plan.Currency, &settings)
+		if t.on("more") || t.on("preview") {
+			return p.morePlan(w, r, t, &plan, subs, true, title, back, examples)
 		}
+		n := tariffOf(t, plan.Currency)
 		c := fleet.PlanChange{
 			Name: optional.Of(t.text("name")), Description: optional.Of(t.text("description")), URL: optional.Of(fleet.NullString(t.text("url"))), ExternalID: optional.Of(fleet.NullString(t.text("external_id"))),
 			UnlockAmount: optional.Of(n.UnlockAmount), PerMinute: optional.Of(n.PerMinute), PerKilometer: optional.Of(n.PerKilometer),
@@ -488,5 +516,5 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Plan saved as a new version, which applies to new rides."})
 		}
 	}
-	return p.showPlan(w, r, title, back, fields, groups)
+	return p.showPlan(w, r, title, back, fields, groups, examples)
 }

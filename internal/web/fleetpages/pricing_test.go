@@ -170,3 +170,47 @@ func text(t *testing.T, plan *fleet.Plan) string {
 	}
 	return string(doc.JSON)
 }
+
+// TestPlanExamples: the form prices example rides by its amounts, and stores nothing.
+func TestPlanExamples(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	const path = "/fleet/pricing/new"
+	d := y.admin.Page(path)
+	d.Want("By the example amounts in the fields", "Unlocking €1.00, Riding €1.25", "€2.25")
+	if got := webtest.Attr(d.Field("per_min_pricing.0.rate_amount"), "placeholder"); got != "0.25" {
+		t.Errorf("got the example %q", got)
+	}
+	form := formOf(d)
+	for values, want := range map[[2]string]string{
+		{"unlock_amount", "2"}:                 "Unlocking €2.00",
+		{"per_min_pricing.0.rate_amount", "1"}: "€5.00",
+		{"unlock_amount", "much"}:              "must be an amount such as 1.50",
+		{"fare_cap.amount", "9"}:               "belongs to the most",
+	} {
+		f := url.Values{"preview": {"1"}}
+		for name, value := range form {
+			f[name] = value
+		}
+		f.Set(values[0], values[1])
+		w := y.admin.Post(path, f)
+		d := webtest.Parse(t, w.Body.String())
+		if w.Code != http.StatusOK {
+			t.Errorf("%v: got %d", values, w.Code)
+		}
+		d.Want(want)
+		if got := webtest.Attr(d.Field(values[0]), "value"); got != values[1] {
+			t.Errorf("%v came back as %q", values, got)
+		}
+	}
+	edit := "/fleet/pricing/" + l.plan.ID + "/edit"
+	d = y.admin.Page(edit)
+	d.Want("Example rides", "€6.00") // 20 minutes
+	f := formOf(d)
+	f.Set("preview", "1")
+	f.Set("per_min_pricing.0.rate_amount", "0.30")
+	webtest.Parse(t, y.admin.Post(edit, f).Body.String()).Want("€7.00")
+	if plan, err := l.Plan(t.Context(), l.db, l.organization.ID, l.plan.ID); err != nil || plan.Version != l.plan.Version {
+		t.Errorf("got version %d, %v", plan.Version, err)
+	}
+}

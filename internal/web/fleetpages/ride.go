@@ -420,7 +420,7 @@ func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 	page := p.frame(r, from, "/rides", "End ride")
 	f := form{
 		Intro: "The rider is charged for the time until now. The vehicle becomes available.", Label: "End ride", Cancel: from.path,
-		Groups: layout(fields, part{"", 3, false}, part{"Where it ended", 0, true}),
+		Groups: layout(fields, part{"", "", 3, false}, part{"Where it ended", "", 0, true}),
 	}
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)

@@ -327,7 +327,7 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/subaccounts", "Edit "+s.Name, nil), fields, form{
-		Groups: layout(fields, part{"", 7, false}, part{"Public feed (GBFS)", 13, false}, part{"Data for agencies (MDS)", 0, false}), Label: "Save", Cancel: back,
+		Groups: layout(fields, part{"", "", 7, false}, part{"Public feed (GBFS)", "", 13, false}, part{"Data for agencies (MDS)", "", 0, false}), Label: "Save", Cancel: back,
 	})
 }
 
@@ -618,7 +618,7 @@ func ruleFields(s *fleet.Subaccount, rules []fleet.Rule) (web.Fields, []group) {
 		if i == len(rules) {
 			legend = "New rule"
 		}
-		parts = append(parts, part{legend, 5, false})
+		parts = append(parts, part{legend, "", 5, false})
 	}
 	return fields, layout(fields, parts...)
 }

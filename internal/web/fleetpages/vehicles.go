@@ -353,7 +353,7 @@ func (p *pages) vehicleFields(ctx context.Context, r *web.Request, v *fleet.Vehi
 		web.Field{Name: "license_plate", Label: "License plate", Type: "text", Optional: true, Most: 32, Value: string(v.LicensePlate)},
 		web.Field{Name: "vin", Label: "VIN", Type: "text", Optional: true, Most: 64, Value: string(v.VIN)},
 		externalField(v.ExternalID), metadataField(v.Metadata))
-	return fields, layout(fields, part{"", head, false}, part{"Location and battery", 4, true}, part{"Identifiers", 4, true}, part{"", 0, false}), nil
+	return fields, layout(fields, part{"", "", head, false}, part{"Location and battery", "", 4, true}, part{"Identifiers", "", 4, true}, part{"", "", 0, false}), nil
 }
 
 // newVehicle creates a vehicle.
