@@ -9,7 +9,8 @@ import (
 )
 
 // Actions of the audit log (fleet-api.md 6.8). Regular changes of vehicles and
-// rides are recorded as state changes instead, unless made from a ticket.
+// rides are recorded as state changes instead, unless made from a ticket or on many
+// vehicles at once.
 const (
 	SettingsUpdated      audit.Action = "settings.updated"
 	SubaccountCreated    audit.Action = "subaccount.created"
@@ -25,7 +26,7 @@ const (
 	CustomerAnonymized   audit.Action = "customer.anonymized"
 	RideEndedByOperator  audit.Action = "ride.ended_by_operator"
 	RideUpdated          audit.Action = "ride.updated"    // from a ticket
-	VehicleUpdated       audit.Action = "vehicle.updated" // from a ticket
+	VehicleUpdated       audit.Action = "vehicle.updated" // from a ticket, or with others
 	TrackerCreated       audit.Action = "tracker.created"
 	TrackerDeleted       audit.Action = "tracker.deleted"
 	FleetImported        audit.Action = "fleet.imported"
@@ -76,13 +77,15 @@ func (s *Service) recordRide(ctx context.Context, tx *db.Tx, organizationID stri
 	})
 }
 
-// recordVehicle records a change of state from a ticket.
+// recordVehicle records a change from a ticket, or on many vehicles at once.
 func (s *Service) recordVehicle(ctx context.Context, tx *db.Tx, organizationID string, before, after *Vehicle, by Actor) error {
-	if by.Ticket == 0 {
+	if by.Ticket == 0 && by.Vehicles == 0 {
 		return nil
 	}
 	changes := make(map[string]audit.Change)
 	addChange(changes, "state", before.State, after.State)
+	addChange(changes, "vehicle_type_id", before.VehicleTypeID, after.VehicleTypeID)
+	addChange(changes, "pricing_plan_id", before.PricingPlanID, after.PricingPlanID)
 	return s.audit.RecordTx(ctx, tx, audit.Entry{
 		OrganizationID: organizationID, Action: VehicleUpdated, Target: audit.Target{Type: "vehicle", ID: after.ID, Name: after.Code}, Changes: changes, Details: by.details(),
 	})
@@ -90,10 +93,13 @@ func (s *Service) recordVehicle(ctx context.Context, tx *db.Tx, organizationID s
 
 // details returns the details of the audit entry of a change by a.
 func (a Actor) details() map[string]any {
-	if a.Ticket == 0 {
-		return nil
+	switch {
+	case a.Ticket != 0:
+		return map[string]any{"ticket": a.Ticket}
+	case a.Vehicles != 0:
+		return map[string]any{"vehicles": a.Vehicles}
 	}
-	return map[string]any{"ticket": a.Ticket}
+	return nil
 }
 
 // addChange adds the change of a field, if it differs.

@@ -183,6 +183,9 @@ type Actor struct {
 	// Ticket is the number of the ticket of the helpdesk from which a member acts; 0: none.
 	// The audit log has each change of a ride or vehicle from a ticket.
 	Ticket int64 `json:"-"`
+	// Vehicles is the number of vehicles of an action on many; 0: the action is on one record. The
+	// audit log has the change of each of them.
+	Vehicles int `json:"-"`
 }
 
 // systemActor is the actor of time-based changes.

@@ -16,6 +16,8 @@ func (p *pages) handleRecords() {
 
 	p.handle("/vehicles", route{get: p.vehicles})
 	p.handle("/vehicles/new", route{get: p.newVehicle, post: p.newVehicle, admin: true})
+	p.handle("/vehicles/bulk", route{get: p.changeVehicles, post: p.changeVehicles, anyone: true})
+	p.handle("/vehicles/bulk/undo", route{post: p.undoBulk, anyone: true})
 	p.handle("/vehicles/{id}", route{get: p.vehicle})
 	p.handle("/vehicles/{id}/edit", route{get: p.editVehicle, post: p.editVehicle, admin: true})
 	p.handle("/vehicles/{id}/state", route{get: p.setVehicleState, post: p.setVehicleState, anyone: true})

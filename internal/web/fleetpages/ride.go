@@ -300,8 +300,10 @@ func auditLabel(a audit.Action) string {
 	switch a {
 	case fleet.RideEndedByOperator:
 		return "Ended by support"
-	case fleet.RideUpdated, fleet.VehicleUpdated:
+	case fleet.RideUpdated:
 		return "Changed from a ticket"
+	case fleet.VehicleUpdated:
+		return "Changed from a ticket or with others"
 	case fleet.CustomerWasBlocked:
 		return "Blocked"
 	case fleet.CustomerUnblocked:

@@ -57,6 +57,7 @@ type vehicleList struct {
 	Rows        []vehicleRow
 	Empty       web.Empty
 	Pager       web.Pager
+	Bulk        *bulkChoice
 	New         string // link to create one; empty without permission
 }
 
@@ -96,13 +97,8 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	q := fleet.VehicleQuery{
-		Code: f.list("code"), VehicleTypeID: f.list("type"), ZoneID: f.list("zone"), Subaccount: f.list("subaccount"), Sort: f.sort(), After: after(r), Limit: perPage,
-	}
-	if state := f.get("state"); state != "" {
-		q.State = []fleet.VehicleState{fleet.VehicleState(state)}
-	}
-	q.BatteryPercent.High = f.integer("battery")
+	q := vehicleQuery(&f)
+	q.After, q.Limit = after(r), perPage
 	var docs []fleet.Record
 	var next *keyset.Cursor
 	if f.ok() {
@@ -118,7 +114,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	list := vehicleList{Filters: f, Topic: p.topic("vehicle"), Count: resultCount(len(vehicles), q.After == nil, next, "%d vehicle", "%d vehicles"), Subaccounts: len(subs) > 1}
+	list := vehicleList{Filters: f, Bulk: p.bulkChoice(r, &f), Topic: p.topic("vehicle"), Count: resultCount(len(vehicles), q.After == nil, next, "%d vehicle", "%d vehicles"), Subaccounts: len(subs) > 1}
 	settings, _, err := p.Fleet.Settings(ctx, p.DB, r.OrganizationID)
 	if err != nil {
 		return err
@@ -144,7 +140,19 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 		list.Empty = web.Empty{Text: "No vehicles yet. Create one here, or import many:", Path: list.New, Label: "New vehicle",
 			Command: p.command("POST", "/vehicles", "", "Content-Type: text/csv") + " --data-binary @vehicles.csv"}
 	}
-	return p.Render(w, r, "vehicles", p.listPage(r, "/vehicles", "Vehicles", list))
+	page := p.listPage(r, "/vehicles", "Vehicles", list)
+	page.Scripts = []string{"select.js"}
+	return p.Render(w, r, "vehicles", page)
+}
+
+// vehicleQuery is the query of [pages.vehicleFilters].
+func vehicleQuery(f *filters) fleet.VehicleQuery {
+	q := fleet.VehicleQuery{Code: f.list("code"), VehicleTypeID: f.list("type"), ZoneID: f.list("zone"), Subaccount: f.list("subaccount"), Sort: f.sort()}
+	if state := f.get("state"); state != "" {
+		q.State = []fleet.VehicleState{fleet.VehicleState(state)}
+	}
+	q.BatteryPercent.High = f.integer("battery")
+	return q
 }
 
 // typeOf returns a vehicle type and its subaccount, nil if there is none.

@@ -44,7 +44,7 @@ var actions = [][2]string{
 	{"records.exported", "Records exported"}, {"records.imported", "Records imported"}, {"tool.called", "Tool called by an MCP client"},
 	{"settings.updated", "Fleet settings changed"}, {"subaccount.created", "Subaccount created"}, {"subaccount.updated", "Subaccount changed"},
 	{"pricing.created", "Pricing created"}, {"pricing.updated", "Pricing changed"}, {"zone.created", "Zone created"}, {"zone.updated", "Zone changed"}, {"zone.deleted", "Zone deleted"},
-	{"vehicle.updated", "Vehicle changed from a ticket"}, {"vehicle.deleted", "Vehicle deleted"},
+	{"vehicle.updated", "Vehicle changed from a ticket or with others"}, {"vehicle.deleted", "Vehicle deleted"},
 	{"tracker.created", "Address of a tracker created"}, {"tracker.deleted", "Address of a tracker deleted"},
 	{"ride.ended_by_operator", "Ride ended by an operator"}, {"ride.updated", "Ride changed from a ticket"},
 	{"fleet.imported", "Fleet imported"}, {"fleet.exported", "Fleet exported"}, {"fleet.seeded", "Fleet filled with sample data"},
