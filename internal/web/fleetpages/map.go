@@ -41,7 +41,7 @@ const (
 type mapPage struct {
 	Topics  string
 	Filters filters
-	View    map[string]string // parameters that forms carry over
+	View    map[string]string // parameters that forms carry over; the view only if it is given
 	Base    string
 
 	ground
@@ -59,9 +59,13 @@ type mapPage struct {
 	HeatText string
 	Search   placeSearch
 	Panel    *panel
+	Nearest  *nearestList
+	NearHere string // link to the vehicles nearest to the center
 	Legend   []legend
 	Types    []legend
 	None     bool // the fleet seems to have no vehicle
+
+	near *geo.Position // the place of Nearest
 }
 
 // ground is the part of a map that does not depend on vehicles.
@@ -182,7 +186,12 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	}
 
 	search, there, found := findPlace(r, b.kept())
-	b.Search = search
+	b.Search, b.near = search, nearPlace(r.URL.Query())
+	if b.near != nil {
+		if b.Nearest, err = p.findNearest(ctx, r, b.near, only); err != nil {
+			return err
+		}
+	}
 	v, given := mapview.Parse(mapWidth, mapHeight, r.URL.Query()) // as moved since the search
 	if !given {
 		v, given = there, found
@@ -190,6 +199,9 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	// A new selection of the subaccount moves the view.
 	if q := r.URL.Query(); q.Has("was") && q.Get("was") != b.Filters.get("subaccount") {
 		given = false
+	}
+	if !given && b.Nearest != nil {
+		v, given = b.Nearest.view(b.near), true
 	}
 	if !given {
 		boxes, err := p.extent(ctx, r, only.Subaccount)
@@ -202,6 +214,9 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	chosen := r.URL.Query().Get("vehicle")
 	b.ground = p.newGround(v)
 	link := b.navigate(r, v, given, chosen)
+	if b.Nearest != nil {
+		b.Nearest.draw(b.near, v, link)
+	}
 	if err := p.drawZones(ctx, r, &b, v, only.Subaccount); err != nil {
 		return err
 	}
@@ -225,6 +240,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	page := p.page(r, "/map", "Map", b)
 	page.Class = "environmental full"
 	page.Scripts = []string{"map.js"}
+	allowPosition(w)
 	return p.Render(w, r, "map", page)
 }
 
@@ -234,8 +250,7 @@ func (b *mapPage) navigate(r *web.Request, v mapview.View, given bool, chosen st
 	// Links carry filters and selection, forms the view.
 	kept := b.kept()
 	link = func(v mapview.View, chosen string) string {
-		q := url.Values{}
-		maps.Copy(q, kept)
+		q := maps.Clone(kept)
 		v.WriteQuery(q)
 		if chosen != "" {
 			q.Set("vehicle", chosen)
@@ -244,14 +259,23 @@ func (b *mapPage) navigate(r *web.Request, v mapview.View, given bool, chosen st
 	}
 	q := url.Values{}
 	v.WriteQuery(q)
-	if given {
-		b.View = map[string]string{"z": q.Get("z"), "lat": q.Get("lat"), "lng": q.Get("lng"), "was": b.Filters.get("subaccount")}
-	}
 	const third = 1.0 / 3
 	b.Nearer, b.Farther = link(v.Pan(0, 0, 1), chosen), link(v.Pan(0, 0, -1), chosen)
 	b.North, b.South = link(v.Pan(0, -mapHeight*third, 0), chosen), link(v.Pan(0, mapHeight*third, 0), chosen)
 	b.West, b.East = link(v.Pan(-mapWidth*third, 0, 0), chosen), link(v.Pan(mapWidth*third, 0, 0), chosen)
-	b.All = web.Address(r.URL.Path, kept)
+	all := maps.Clone(kept)
+	all.Del("near")
+	b.All = web.Address(r.URL.Path, all)
+	b.View = make(map[string]string)
+	if b.near != nil {
+		b.View["near"] = kept.Get("near")
+		b.Nearest.Close = "?" + viewQuery(all, v)
+	}
+	if given {
+		maps.Copy(b.View, map[string]string{"z": q.Get("z"), "lat": q.Get("lat"), "lng": q.Get("lng"), "was": b.Filters.get("subaccount")})
+	}
+	all.Set("near", q.Get("lat")+","+q.Get("lng"))
+	b.NearHere = "?" + viewQuery(all, v)
 	return link
 }
 
@@ -263,7 +287,18 @@ func (b *mapPage) kept() url.Values {
 			kept.Set(f.Name, f.Value)
 		}
 	}
+	if b.near != nil {
+		kept.Set("near", placeText(b.near.Lat, b.near.Lng))
+	}
 	return kept
+}
+
+// viewQuery returns parameters with a view.
+func viewQuery(kept url.Values, v mapview.View) string {
+	q := url.Values{}
+	maps.Copy(q, kept)
+	v.WriteQuery(q)
+	return q.Encode()
 }
 
 // anyType lists the vehicle types of subaccounts.

@@ -39,6 +39,7 @@ type ridePage struct {
 	SoFar      string // price at present, without distance
 	Moves      []action
 	Adjust     bool
+	Nearest    string // link to the vehicles nearest to its end or vehicle; empty: unknown
 	Map        *smallMap
 	Events     []historyEntry
 	Audit      []auditRow
@@ -208,6 +209,7 @@ func (p *pages) drawRide(ctx context.Context, r *web.Request, ride *fleet.Ride, 
 		spots[1] = spot{v.Location, "at", "Current location"}
 		what = "Start of the ride and last location of the vehicle."
 	}
+	b.Nearest = p.nearestPath(spots[1].At)
 	b.Map, err = p.smallMap(ctx, r, ride.SubaccountID, what, spots...)
 	return err
 }

@@ -115,6 +115,7 @@ type riderPage struct {
 	Since      web.Time
 	Last       web.Time
 	Open       string
+	Nearest    string // link to the vehicles nearest to the end of the last ride; empty: unknown
 	Spent      string // total of recent rides
 	Of         string // number of these rides
 	Rides      rideTable
@@ -172,6 +173,9 @@ func (p *pages) rider(w http.ResponseWriter, r *web.Request) error {
 	rides, err := decode[fleet.Ride](docs)
 	if err != nil {
 		return err
+	}
+	if len(rides) > 0 && c.OpenRideID == "" {
+		b.Nearest = p.nearestPath(rides[0].EndLocation)
 	}
 	b.Spent, b.Of = totalCost(rides), web.Count(len(rides), "%d ride", "%d rides")
 	if more != nil {

@@ -210,6 +210,7 @@ type rideCard struct {
 	Price       string
 	Parts       []pair // explanations and amounts of its lines
 	Actions     []pair // labels and paths
+	Nearest     string // link to the available vehicles nearest to the end of the ride, or to the vehicle; empty: unknown
 
 	ride *fleet.Ride // nil: none
 }
@@ -363,6 +364,13 @@ func (p *pages) newRideCard(r *web.Request, tx *db.Tx, title, id string, v *flee
 		}
 	}
 	c.Actions = rideActions(&ride, base, query)
+	place := ride.EndLocation
+	if place == nil && v != nil {
+		place = v.Location
+	}
+	if place != nil {
+		c.Nearest = fmt.Sprintf("/fleet/map?near=%.5f,%.5f", place.Lat, place.Lng)
+	}
 	if v != nil {
 		c.Vehicle, c.VehiclePath, c.Service = v.Code, "/fleet/vehicles/"+v.ID, inWords(string(v.State))
 		if v.State == fleet.NonOperational {

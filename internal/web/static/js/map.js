@@ -39,7 +39,38 @@ const ground = moves(svg, ({ dx, dy, nearer }) => {
 const view = () => ({ z: Number(map.dataset.z), x: Number(map.dataset.x), y: Number(map.dataset.y) });
 svg.addEventListener("moved", ({ detail }) => cover(svg, view(), detail));
 
+// near shows the vehicles nearest to a place, on the present view or on one of its own.
+function near(lat, lng, rests) {
+  const address = new URL(location.href);
+  for (const name of ["place", "was", "vehicle", "z", "lat", "lng"]) address.searchParams.delete(name);
+  address.searchParams.set("near", lat.toFixed(5) + "," + lng.toFixed(5));
+  if (rests) {
+    const at = degrees(Number(map.dataset.x), Number(map.dataset.y));
+    for (const [name, value] of [["z", Number(map.dataset.z)], ["lat", at.lat], ["lng", at.lng]]) address.searchParams.set(name, value.toFixed(5));
+  }
+  go(address.href, true);
+}
+
+const reveal = () => map.querySelectorAll("[data-here]").forEach((b) => (b.hidden = !navigator.geolocation));
+document.addEventListener("kickstand:changed", reveal);
+reveal();
+
 map.addEventListener("click", (event) => {
+  const here = event.target.closest("[data-here]");
+  if (here) {
+    navigator.geolocation.getCurrentPosition(
+      ({ coords }) => near(coords.latitude, coords.longitude),
+      async () => (await import("./toast.js")).toast("Your position is unknown. Allow it in the browser, or search for a place."),
+    );
+    return;
+  }
+  if (event.target.closest(".ground") && !event.target.closest("a")) {
+    const p = ground.of(event);
+    const scale = 256 * 2 ** Number(map.dataset.z);
+    const at = degrees(Number(map.dataset.x) + (p.x - svg.viewBox.baseVal.width / 2) / scale, Number(map.dataset.y) + (p.y - svg.viewBox.baseVal.height / 2) / scale);
+    near(at.lat, at.lng, true);
+    return;
+  }
   const link = event.target.closest('a[data-go], a[href^="?"]');
   if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
   event.preventDefault();
