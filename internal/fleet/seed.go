@@ -68,8 +68,10 @@ func (s *Service) requireEmpty(ctx context.Context, tx *db.Tx, o Organization) (
 // seed creates the records of a [simulator] in a fleet that has only settings.
 func (s *Service) seed(ctx context.Context, tx *db.Tx, a orgContext, o Organization) error {
 	f := newSimulator(o, s.live, a.settings, a.now, sandboxSize)
+	tracks := make(simulatedTracks)
 	err := f.run(func(r *Ride, changes []StateChange) error {
 		if r != nil {
+			tracks.add(r, a.now.AddDate(0, 0, -simulatedTrackDays))
 			// An empty fleet has no rollups to invalidate.
 			if err := r.encode(a.settings); err != nil {
 				return err
@@ -95,6 +97,9 @@ func (s *Service) seed(ctx context.Context, tx *db.Tx, a orgContext, o Organizat
 		return nil
 	})
 	if err != nil {
+		return fmt.Errorf("seed a fleet: %w", err)
+	}
+	if err := tracks.insert(ctx, tx, a.id); err != nil {
 		return fmt.Errorf("seed a fleet: %w", err)
 	}
 	for _, c := range f.cities {

@@ -11,6 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -41,6 +42,7 @@ type ridePage struct {
 	Adjust     bool
 	Nearest    string // link to the vehicles nearest to its end or vehicle; empty: unknown
 	Map        *smallMap
+	Replay     *replay // nil: no track
 	Events     []historyEntry
 	Audit      []auditRow
 }
@@ -146,6 +148,9 @@ func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
 	}
 	page := p.page(r, "/rides", title, b)
 	page.Scripts = []string{"ticking.js"}
+	if b.Replay != nil {
+		page.Scripts = append(page.Scripts, "replay.js")
+	}
 	return p.Render(w, r, "ride", page)
 }
 
@@ -197,7 +202,7 @@ func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *
 	return nil
 }
 
-// drawRide draws start and end of a ride, or its vehicle's location.
+// drawRide draws start and end of a ride, or its vehicle's location, and its track if there is one.
 func (p *pages) drawRide(ctx context.Context, r *web.Request, ride *fleet.Ride, b *ridePage) (err error) {
 	spots := []spot{{ride.StartLocation, "from", "Start"}, {ride.EndLocation, "to", "End"}}
 	what := "Start and end of the ride, connected by a straight line: the route is unknown."
@@ -210,8 +215,23 @@ func (p *pages) drawRide(ctx context.Context, r *web.Request, ride *fleet.Ride, 
 		what = "Start of the ride and last location of the vehicle."
 	}
 	b.Nearest = p.nearestPath(spots[1].At)
-	b.Map, err = p.smallMap(ctx, r, ride.SubaccountID, what, spots...)
-	return err
+	if b.Replay, err = p.replay(ctx, r, ride); err != nil {
+		return err
+	}
+	var line []geo.Position
+	if b.Replay != nil {
+		line, what = b.Replay.line, "The track of the ride, as its vehicle reported it. The table below has its positions."
+	}
+	m, v, err := p.trackMap(ctx, r, ride.SubaccountID, what, line, spots...)
+	if err != nil {
+		return err
+	}
+	if b.Map = m; m == nil {
+		b.Replay = nil
+	} else if b.Replay != nil {
+		b.Replay.draw(v)
+	}
+	return nil
 }
 
 // rideEvents returns the timeline of a ride, with actors from the vehicle's state

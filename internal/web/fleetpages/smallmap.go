@@ -18,6 +18,7 @@ type smallMap struct {
 	What  string // text alternative
 	Zones []shape
 	Line  string // path from the first to the last place; empty for none
+	Track string // path of a track, in place of Line; empty for none
 	Marks []mark
 	Scale string // label of the scale bar: "200 m"
 	Bar   int    // length in units of the picture
@@ -74,6 +75,12 @@ func readOutlined(d *fleet.Record) (z outlined, err error) {
 
 // smallMap draws places and nearby zones of a subaccount; nil if no place is known.
 func (p *pages) smallMap(ctx context.Context, r *web.Request, subaccountID, what string, spots ...spot) (*smallMap, error) {
+	m, _, err := p.trackMap(ctx, r, subaccountID, what, nil, spots...)
+	return m, err
+}
+
+// trackMap is smallMap with a track. It also returns the view.
+func (p *pages) trackMap(ctx context.Context, r *web.Request, subaccountID, what string, line []geo.Position, spots ...spot) (*smallMap, mapview.View, error) {
 	var known []spot
 	for _, s := range spots {
 		if s.At != nil {
@@ -81,12 +88,18 @@ func (p *pages) smallMap(ctx context.Context, r *web.Request, subaccountID, what
 		}
 	}
 	if len(known) == 0 {
-		return nil, nil
+		return nil, mapview.View{}, nil
 	}
 	minX, minY, maxX, maxY := math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)
-	for _, s := range known {
-		x, y := mapview.Project(s.At.Lat, s.At.Lng)
+	include := func(at *geo.Position) {
+		x, y := mapview.Project(at.Lat, at.Lng)
 		minX, maxX, minY, maxY = min(minX, x), max(maxX, x), min(minY, y), max(maxY, y)
+	}
+	for _, s := range known {
+		include(s.At)
+	}
+	for i := range line {
+		include(&line[i])
 	}
 	width := max(maxX-minX, smallSpan*mapview.Meter(known[0].At.Lat), (maxY-minY)*(smallWidth-2*smallMargin)/(smallHeight-2*smallMargin))
 	v := mapview.View{
@@ -100,7 +113,11 @@ func (p *pages) smallMap(ctx context.Context, r *web.Request, subaccountID, what
 		m.Marks = append(m.Marks, mark{x, y, s.Class, s.Name})
 		m.Line += string("ML"[min(i, 1)]) + x + " " + y
 	}
-	if len(known) < 2 {
+	for i := range line {
+		x, y := v.At(line[i].Lat, line[i].Lng)
+		m.Track += string("ML"[min(i, 1)]) + mapview.Coordinate(x) + " " + mapview.Coordinate(y)
+	}
+	if len(known) < 2 || m.Track != "" {
 		m.Line = ""
 	}
 	bar, meters := v.ScaleBar()
@@ -108,16 +125,16 @@ func (p *pages) smallMap(ctx context.Context, r *web.Request, subaccountID, what
 	box := v.Box()
 	docs, _, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Subaccount: []string{subaccountID}, Box: &box, Limit: smallZones})
 	if err != nil {
-		return nil, err
+		return nil, v, err
 	}
 	for i := range docs {
 		z, err := readOutlined(&docs[i])
 		if err != nil {
-			return nil, err
+			return nil, v, err
 		}
 		if path := v.Path(z.Geometry.Coordinates, mapShapes/len(docs)); path != "" {
 			m.Zones = append(m.Zones, shape{z.Name, z.Type, path})
 		}
 	}
-	return m, nil
+	return m, v, nil
 }
