@@ -34,7 +34,7 @@ var layers = [][]string{
 	0: {
 		"internal/fairqueue", "internal/bodypool", "internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
 		"internal/phone", "internal/period", "internal/safehtml", "internal/markdown", "internal/optional", "internal/rfc3339", "internal/mailauth",
-		"internal/bitpack", "internal/cache", "internal/geo", "internal/loop", "internal/tariff", "internal/telemetry",
+		"internal/bitpack", "internal/cache", "internal/textwords", "internal/geo", "internal/loop", "internal/tariff", "internal/telemetry",
 		"internal/clientgen", "internal/desk/query",
 	},
 	1: {"internal/clientgen/generate", "internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/rest/schema", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit", "internal/requestlog", "internal/quota", "internal/tiles", "internal/tiles/generate", "internal/fleet/track"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
+	"github.com/kickstand-dev/kickstand/internal/textwords"
 )
 
 // A customer has a document in the index of searches: the groups of three letters of its words, so
@@ -34,9 +35,9 @@ func (c *Customer) words() []string {
 	for _, i := range c.Identities {
 		values = append(values, i.ExternalID)
 	}
-	words := splitWords(strings.Join(values, " "))
+	words := textwords.Split(strings.Join(values, " "))
 	for _, number := range c.Phones {
-		words = append(words, onlyDigits(number))
+		words = append(words, textwords.Digits(number))
 	}
 	return words[:min(len(words), maxCustomerWords)]
 }
@@ -54,38 +55,6 @@ func groups(r []rune) (list []string) {
 		list = append(list, string(r[i:i+3]))
 	}
 	return list
-}
-
-// sought returns the parts of words that must all be in a customer's: words, and the digits of phone
-// numbers in any form.
-func sought(text string) []string {
-	var list []string
-	for fields := strings.Fields(text); len(fields) > 0; {
-		n := 0
-		for n < len(fields) && isPhonePart(fields[n]) {
-			n++
-		}
-		if digits := phoneDigits(fields[:n]); digits != "" {
-			list = append(list, digits)
-		} else {
-			list = append(list, splitWords(strings.Join(fields[:max(n, 1)], " "))...)
-		}
-		fields = fields[max(n, 1):]
-	}
-	return list
-}
-
-// matches reports whether each part is in one of the words; one of less than three letters at its
-// beginning.
-func matches(words, parts []string) bool {
-	return !slices.ContainsFunc(parts, func(part string) bool {
-		return !slices.ContainsFunc(words, func(word string) bool {
-			if len([]rune(part)) < 3 {
-				return strings.HasPrefix(word, part)
-			}
-			return strings.Contains(word, part)
-		})
-	})
 }
 
 // CustomersByWords returns customers whose name, addresses, numbers, channel ids and external id have all
@@ -112,7 +81,7 @@ func (s *Service) CustomersByWords(ctx context.Context, q db.Querier, organizati
 
 // customerIDsByWords returns the ids of [Service.CustomersByWords], at most maxPartCustomers.
 func (s *Service) customerIDsByWords(ctx context.Context, q db.Querier, organizationID, text string) ([]string, error) {
-	wanted := sought(text)
+	wanted := textwords.Sought(text)
 	if len(wanted) == 0 {
 		return nil, nil
 	}
@@ -155,7 +124,7 @@ func (s *Service) customerIDsByWords(ctx context.Context, q db.Querier, organiza
 			return nil, err
 		}
 		for _, id := range chunk {
-			if c, ok := byID[id]; ok && matches(c.words(), wanted) {
+			if c, ok := byID[id]; ok && textwords.Match(c.words(), wanted) {
 				found = append(found, id)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk/query"
+	"github.com/kickstand-dev/kickstand/internal/textwords"
 )
 
 // Span is a part of an excerpt.
@@ -51,14 +52,14 @@ func tokens(text string) []token {
 	start := -1
 	end := func(at int) {
 		if start >= 0 {
-			for _, word := range splitWords(text[start:at]) {
+			for _, word := range textwords.Split(text[start:at]) {
 				list = append(list, token{word, start, at})
 			}
 			start = -1
 		}
 	}
 	for i, r := range text {
-		if len(list) >= maxWords {
+		if len(list) >= textwords.MaxWords {
 			return list
 		}
 		switch inWord := unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.Is(unicode.M, r); {
@@ -113,7 +114,7 @@ func (h *Highlighter) hits(word string) bool {
 				}
 			}
 		}
-		if digits := onlyDigits(word); t.digits != "" && len(digits) >= minSuffix && (strings.HasSuffix(digits, t.digits) || strings.HasSuffix(t.digits, digits)) {
+		if digits := textwords.Digits(word); t.digits != "" && len(digits) >= textwords.MinSuffix && (strings.HasSuffix(digits, t.digits) || strings.HasSuffix(t.digits, digits)) {
 			return true
 		}
 	}

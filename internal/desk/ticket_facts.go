@@ -10,6 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/textwords"
 )
 
 // The facts of a ticket identify it beside its texts: tags, the external id, names of
@@ -21,8 +22,6 @@ const (
 	// maxFactPoints bounds the indexed addresses of a customer, maxFactFiles the files of a ticket.
 	maxFactPoints = 50
 	maxFactFiles  = 200
-	// minSuffix is the least number of last digits by which a phone number is found.
-	minSuffix = 4
 )
 
 // enqueueChangedFacts enqueues the facts that the events of a transaction change.
@@ -193,7 +192,7 @@ func (x *indexer) insertFacts(code, doc int64, ticketID string) error {
 	}
 	facts := slices.Concat([]string{subject, externalID, name}, tags, []string{files, addresses})
 	for number := range strings.FieldsSeq(phones) {
-		digits := onlyDigits(number)
+		digits := textwords.Digits(number)
 		facts = append(facts, digits, lastDigits(digits))
 	}
 	return x.insert(code, doc, strings.Join(facts, " \n"))
@@ -205,13 +204,4 @@ func lastDigits(digits string) string {
 	word := []byte("tel" + digits)
 	slices.Reverse(word[3:])
 	return string(word)
-}
-
-func onlyDigits(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < '0' || r > '9' {
-			return -1
-		}
-		return r
-	}, text)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/loop"
+	"github.com/kickstand-dev/kickstand/internal/textwords"
 )
 
 // Indexing is asynchronous: indexing each message in its own transaction would cost
@@ -301,7 +302,7 @@ func (x *indexer) insertWords(doc int64, words string) error {
 // indexText returns the stored form of a text: on SQLite the words joined by
 // spaces, on PostgreSQL a tsvector with positions.
 func indexText(postgres bool, code int64, text string) string {
-	words, prefix := splitWords(text), codePrefix(code)
+	words, prefix := textwords.Split(text), codePrefix(code)
 	for i, w := range words {
 		words[i] = prefix + w
 	}

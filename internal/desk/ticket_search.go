@@ -12,13 +12,11 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
-
-	"golang.org/x/text/cases"
-	"golang.org/x/text/unicode/norm"
+	"github.com/kickstand-dev/kickstand/internal/textwords"
 )
 
 // A search looks for words in documents: a ticket's subject with its facts is one, each of its
-// messages another. Both engines index the words that splitWords returns, so that
+// messages another. Both engines index the words that [textwords.Split] returns, so that
 // they agree. Each stored word has the code of its organization as a prefix, so
 // that an index lookup touches one organization only.
 //
@@ -35,44 +33,6 @@ const (
 // tickets.
 func documentRange(code, from, to int64) (first, last int64) {
 	return (code<<numberBits | from) << placeBits, (code<<numberBits|to)<<placeBits | maxPlace
-}
-
-// maxWords bounds the words of a document, maxWord the bytes of a word.
-const (
-	maxWords = 16_000
-	maxWord  = 60
-)
-
-// splitWords returns the words of a text: runs of letters and digits, case-folded
-// and without accents. Han, Hiragana and Katakana give one word per character.
-func splitWords(text string) []string {
-	text = norm.NFKD.String(cases.Fold().String(text))
-	var words []string
-	var word strings.Builder
-	end := func() {
-		if word.Len() > 0 {
-			words = append(words, word.String())
-			word.Reset()
-		}
-	}
-	for _, r := range text {
-		switch {
-		case len(words) == maxWords:
-			return words
-		case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana) && unicode.IsLetter(r):
-			end()
-			words = append(words, string(r))
-		case unicode.IsLetter(r) || unicode.IsNumber(r):
-			if word.Len()+utf8.RuneLen(r) <= maxWord {
-				word.WriteRune(r)
-			}
-		case unicode.Is(unicode.M, r): // an accent
-		default:
-			end()
-		}
-	}
-	end()
-	return words
 }
 
 // term is a part of a search: all of its phrases must match, or the last digits of a phone number.
@@ -102,12 +62,12 @@ func parseSearch(text string) (terms []term, numbers []int64) {
 				continue
 			}
 			n := 0
-			for n < len(fields) && isPhonePart(fields[n]) {
+			for n < len(fields) && textwords.IsPhonePart(fields[n]) {
 				n++
 			}
 			terms = appendTerm(terms, fields[:max(n, 1)]...)
 			if n > 0 {
-				terms[len(terms)-1].digits = phoneDigits(fields[:n])
+				terms[len(terms)-1].digits = textwords.PhoneDigits(fields[:n])
 			}
 			fields = fields[max(n, 1):]
 		}
@@ -127,7 +87,7 @@ func parseSearch(text string) (terms []term, numbers []int64) {
 func appendTerm(terms []term, phrases ...string) []term {
 	var t term
 	for _, phrase := range phrases {
-		if words := splitWords(phrase); len(words) > 0 {
+		if words := textwords.Split(phrase); len(words) > 0 {
 			t.phrases = append(t.phrases, words)
 		}
 	}
@@ -142,28 +102,6 @@ func ticketNumber(field string) (int64, bool) {
 	digits, ok := strings.CutPrefix(field, "#")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	return n, ok && err == nil && n > 0 && n <= maxNumber
-}
-
-// isPhonePart reports whether a phone number can have a field.
-func isPhonePart(field string) bool {
-	return strings.Trim(field, "0123456789+()-./") == "" && onlyDigits(field) != ""
-}
-
-// phoneDigits returns the digits of a phone number in any form, without the zeros that precede the country
-// or the area within it; empty if they are too few.
-func phoneDigits(fields []string) string {
-	text := strings.Join(fields, "")
-	if strings.HasPrefix(text, "+") || strings.HasPrefix(text, "00") {
-		text = strings.Replace(text, "(0)", "", 1)
-	}
-	all := onlyDigits(text)
-	if len(all) < minSuffix {
-		return ""
-	}
-	if digits := strings.TrimLeft(all, "0"); len(digits) >= minSuffix {
-		return digits
-	}
-	return all // such as 0001, the last ones of a number
 }
 
 // codePrefix returns the prefix of an organization's words.

@@ -19,12 +19,16 @@ type CustomerQuery struct {
 	Email       []string // ignoring case
 	Phone       []string // E.164
 	ExternalID  []string
-	CreatedAt   period.Range
-	UpdatedAt   period.Range
-	LastRideAt  period.Range
-	Sort        keyset.Sort // by created_at, updated_at or name
-	After       *keyset.Cursor
-	Limit       int // 0: 20; at most 100
+	// Text has words that are parts of the name, the address or the external id, without regard to
+	// case and accents, and of the number in any form; empty: any. The newest customers are first,
+	// and Sort must be zero. A page can have fewer customers than Limit and a next one.
+	Text       string
+	CreatedAt  period.Range
+	UpdatedAt  period.Range
+	LastRideAt period.Range
+	Sort       keyset.Sort // by created_at, updated_at or name
+	After      *keyset.Cursor
+	Limit      int // 0: 20; at most 100
 }
 
 // Check implements [problem.Checker].
@@ -35,12 +39,20 @@ func (q *CustomerQuery) Check(v *problem.Validation) {
 	keyset.CheckValues(v, "email", q.Email)
 	keyset.CheckValues(v, "phone", q.Phone)
 	keyset.CheckValues(v, "external_id", q.ExternalID)
+	v.Text("q", q.Text)
+	v.Length("q", q.Text, 0, MaxCustomerText)
+	if q.Text != "" && q.Sort != (keyset.Sort{}) {
+		v.AddCode("conflict", "sort", "must not be given with q: the newest customers are first")
+	}
 }
 
 // ListCustomers is [Service.ListRides] for customers.
 func (s *Service) ListCustomers(ctx context.Context, q db.Querier, organizationID string, query CustomerQuery) ([]Record, *keyset.Cursor, error) {
 	if err := problem.Check(&query); err != nil {
 		return nil, nil, err
+	}
+	if query.Text != "" {
+		return s.searchCustomers(ctx, q, organizationID, &query)
 	}
 	return s.listPage(ctx, q, query.Limit, func(q db.Querier) (*listQuery, error) { return customerListQuery(ctx, q, organizationID, &query), nil })
 }
@@ -50,6 +62,21 @@ func (s *Service) EachCustomer(ctx context.Context, organizationID string, query
 	query.After, query.Limit = nil, 0
 	if err := problem.Check(&query); err != nil {
 		return err
+	}
+	if query.Text != "" {
+		query.Limit = maxPage
+		return keyset.Export(ctx, s.db, func(ctx context.Context, tx *db.Tx) error {
+			return keyset.EachPage("customers", fn, func(after keyset.Cursor) ([]Record, keyset.Cursor, error) {
+				if query.After = nil; after != (keyset.Cursor{}) {
+					query.After = &after
+				}
+				docs, next, err := s.searchPage(ctx, tx, organizationID, &query)
+				if next == nil {
+					next = new(keyset.Cursor)
+				}
+				return docs, *next, err
+			})
+		})
 	}
 	return s.eachRecord(ctx, func(ctx context.Context, q db.Querier) (*listQuery, error) {
 		return customerListQuery(ctx, q, organizationID, &query), nil

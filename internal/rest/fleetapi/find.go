@@ -78,7 +78,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 	q := fleet.CustomerQuery{
 		Subaccounts: r.Subaccounts(), Status: rest.Typed[fleet.CustomerStatus](r.Strings("status")), Email: r.Strings("email"), Phone: r.Strings("phone"),
 		ExternalID: r.Strings("external_id"), CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), LastRideAt: r.Range("last_ride_at"),
-		Sort: r.Sort(), Limit: r.Limit(),
+		Text: r.String("q"), Sort: r.Sort(), Limit: r.Limit(),
 	}
 	for i, number := range q.Phone {
 		// An unescaped + arrives as a space.

@@ -56,7 +56,7 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	f := filters{Fields: append(web.Fields{
-		{Name: "search", Label: "Search", Type: "search", Placeholder: "E-mail, phone, name", Help: "Full address or number, or the start of a name."},
+		{Name: "search", Label: "Search", Type: "search", Placeholder: "Name, e-mail, phone", Help: "Any part of a name, address, number or external id."},
 		{Name: "status", Label: "Status", Type: "select", Options: riderStatuses},
 		{Name: "sort", Label: "Sort by", Type: "select", Options: []web.Option{{Label: "Newest first"}, {Value: "name", Label: "Name"}, {Value: "-updated_at", Label: "Recently updated"}}},
 	}, choice...)}
@@ -97,6 +97,9 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 		list.New = p.base + "/riders/new"
 	}
 	list.Empty = web.Empty{Text: "No riders match these filters.", Path: p.base + "/riders", Label: "All riders"}
+	if len(riders) == 0 && next != nil { // of a search that goes on
+		list.Empty.Text = "None of the newest riders match. Older ones are on the next page."
+	}
 	if f.All == "" {
 		list.Empty = web.Empty{Text: "No riders yet. Your app creates them; you can also import them or create one here.", Path: list.New, Label: "New rider",
 			Command: "kickstand fleet import --org " + r.Organization.Slug + " --environment " + string(p.environment) + " riders.json"}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
-	"github.com/kickstand-dev/kickstand/internal/phone"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -102,7 +101,7 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 		{Name: "status", Label: "Status", Type: "select", Options: rideStatuses},
 		{Name: "payment", Label: "Payment", Type: "select", Options: append([]web.Option{{Label: "All"}}, paymentStatuses...)},
 		{Name: "vehicle", Label: "Vehicle", Type: "search", Placeholder: "Code"},
-		{Name: "rider", Label: "Rider", Type: "search", Placeholder: "E-mail, phone, name"},
+		{Name: "rider", Label: "Rider", Type: "search", Placeholder: "Name, e-mail, phone"},
 		{Name: "from", Label: "From", Type: "date"},
 		{Name: "to", Label: "To", Type: "date"},
 		{Name: "least", Label: "Minimum price", Type: "text", Mode: "decimal"},
@@ -339,51 +338,25 @@ func totalCost(rides []fleet.Ride) string {
 	return strings.Join(parts, " and ")
 }
 
-// searchRiders finds riders by id, e-mail address, phone number, external id or the
-// start of the name.
+// searchRiders finds riders by id, or by parts of the name, the e-mail address, the phone number or
+// the external id.
 func (p *pages) searchRiders(ctx context.Context, r *web.Request, text string, q fleet.CustomerQuery) ([]fleet.Customer, *keyset.Cursor, error) {
-	find := func(q fleet.CustomerQuery) ([]fleet.Customer, *keyset.Cursor, error) {
-		docs, next, err := p.Fleet.ListCustomers(ctx, p.DB, r.OrganizationID, q)
-		if problem.Of(err) == problem.Invalid { // no rider has such a value
-			return nil, nil, nil
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		list, err := decode[fleet.Customer](docs)
-		return list, next, err
-	}
-	switch {
-	case strings.HasPrefix(text, "cus_"):
+	if strings.HasPrefix(text, "cus_") {
 		c, err := p.Fleet.Customer(ctx, p.DB, r.OrganizationID, text)
 		if problem.Of(err) == problem.NotFound {
 			return nil, nil, nil
 		}
 		return []fleet.Customer{c}, nil, err
-	case strings.Contains(text, "@"):
-		q.Email = []string{text}
-		return find(q)
 	}
-	if number, ok := phone.Parse(text, ""); ok {
-		q.Phone = []string{number.E164}
-		return find(q)
+	q.Text, q.Sort = text, keyset.Sort{}
+	docs, next, err := p.Fleet.ListCustomers(ctx, p.DB, r.OrganizationID, q)
+	if problem.Of(err) == problem.Invalid { // no rider has such a text
+		return nil, nil, nil
 	}
-	other := q
-	other.ExternalID, other.After = []string{text}, nil
-	if list, _, err := find(other); err != nil || len(list) > 0 {
-		return list, nil, err
+	if err != nil {
+		return nil, nil, err
 	}
-	// Names with this prefix are adjacent.
-	q.Sort = keyset.Sort{Field: "name"}
-	if q.After == nil {
-		q.After = &keyset.Cursor{Value: text}
-	}
-	list, next, err := find(q)
-	for i := range list {
-		if !strings.HasPrefix(string(list[i].Name), text) {
-			return list[:i], nil, err
-		}
-	}
+	list, err := decode[fleet.Customer](docs)
 	return list, next, err
 }
 
