@@ -41,7 +41,7 @@ const (
 )
 
 type demoCmd struct {
-	Still bool `help:"Let nobody write or answer while the demo runs."`
+	Still bool `help:"Let nobody write, answer or report while the demo runs."`
 }
 
 func (*demoCmd) Help() string {
@@ -52,7 +52,8 @@ working directory.
 
 No message leaves this machine: a stand-in takes the place of each provider. It
 shows what would have been sent, and reports it as delivered. Mail is shown on
-the page of the mailbox. Now and then a customer writes, and an agent answers.
+the page of the mailbox. Now and then a customer writes, and an agent answers;
+vehicles report where they are.
 
 Maps that you open have tiles of OpenStreetMap, if it can be reached
 (--map-tiles=none: only the built-in map).`
@@ -123,6 +124,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		}
 		if !d.Still {
 			go company.live(ctx, a, data, shown.Organization, e.logger())
+			go company.track(ctx, a, shown.Organization, e.logger())
 		}
 		return e.print(shown, shown.print)
 	})
@@ -391,6 +393,9 @@ func fillFleets(ctx context.Context, a *app.App, organizationID string) (map[api
 		return nil, err
 	}
 	if err := a.Sandbox.Provision(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := reportDemoVehicles(ctx, a, organizationID, demoReporting); err != nil {
 		return nil, err
 	}
 	keys := map[apikey.Environment]string{}
