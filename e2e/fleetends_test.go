@@ -16,6 +16,7 @@ func TestReplayRide(t *testing.T) {
 	v.click(".records tbody a")
 	v.waitText("Track:")
 	const at = `document.querySelector(".mover").getAttribute("cx")`
+	v.wait("a mark", at+` !== null`)
 	before := js[string](v, at)
 	v.do(chromedp.Focus("[data-replay] input"))
 	v.keys(kb.End)
