@@ -33,6 +33,7 @@ type ridePage struct {
 	Lasted     rideDuration
 	Paused     string // total; empty for none
 	Distance   string
+	Parking    string
 	Expires    web.Time // of a reservation
 	Due        web.Time // maximum duration reached
 	Terms      []string // by the version of its plan
@@ -45,6 +46,11 @@ type ridePage struct {
 	Replay     *replay // nil: no track
 	Events     []historyEntry
 	Audit      []auditRow
+}
+
+// parkingCategories are the labels of parking categories.
+var parkingCategories = map[string]string{
+	"corral": "Corral", "curb": "Curb", "rack": "Rack", "other_valid": "Elsewhere, allowed", "invalid": "Not allowed",
 }
 
 // action is an action offered for a ride.
@@ -117,6 +123,9 @@ func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
 	b.Moves = rideActions(ride.Status, b.Path)
 	if ride.TripType != fleet.RiderTrip {
 		b.Trip = tripTypeLabel(ride.TripType)
+	}
+	if category := string(ride.ParkingCategory); category != "" {
+		b.Parking = cmp.Or(parkingCategories[category], category)
 	}
 	if ride.PausedSeconds > 0 {
 		b.Paused = formatDuration(ride.PausedSeconds)

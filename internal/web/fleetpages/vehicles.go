@@ -39,7 +39,7 @@ type level struct {
 func levelOf(v *fleet.Vehicle, s *fleet.Settings) level {
 	l := level{Motor: v.PropulsionType != "human", Low: s.LowBatteryPercent, Ready: s.BatteryReadyPercent, What: "Battery"}
 	at := v.BatteryPercent
-	if at == nil {
+	if at == nil && v.FuelPercent != nil {
 		at, l.What = v.FuelPercent, "Fuel"
 	}
 	if at != nil {
