@@ -86,24 +86,25 @@ func (f *filter) ordered() bool { return f.index && f.values != nil && len(f.val
 
 // listQuery is the query of a list or of one page of it.
 type listQuery struct {
-	ctx             context.Context
-	q               db.Querier
-	budget          scanBudget
-	organization    string
-	table           string
-	cell            string   // cell column; empty: none
-	cellColumns     []string // further columns of its index, beside id
-	columnsWithCell []string // columns with an index that includes the cell
-	regionSortKeys  []string // sort columns with an index by region; empty: id
-	regionColumns   []string // further columns of the index by region and id
-	regionFilters   []string // columns with an index by region and the column
-	partialIndex    partialIndex
-	rowCounts       stampedCache[rowCount] // recent sizes of filter sets
-	rides           bool
-	rideIndex       *rideindex.Index // only for rides
-	limits          rideListLimits   // only for rides
-	indexCondition  string           // predicate of a partial index that all records of the list meet
-	now             time.Time        // by the organization's clock
+	ctx              context.Context
+	q                db.Querier
+	budget           scanBudget
+	organization     string
+	table            string
+	cell             string   // cell column; empty: none
+	cellColumns      []string // further columns of its index, beside id
+	columnsWithCell  []string // columns with an index that includes the cell
+	columnsWithPlace []string // columns with an index that includes the place
+	regionSortKeys   []string // sort columns with an index by region; empty: id
+	regionColumns    []string // further columns of the index by region and id
+	regionFilters    []string // columns with an index by region and the column
+	partialIndex     partialIndex
+	rowCounts        stampedCache[rowCount] // recent sizes of filter sets
+	rides            bool
+	rideIndex        *rideindex.Index // only for rides
+	limits           rideListLimits   // only for rides
+	indexCondition   string           // predicate of a partial index that all records of the list meet
+	now              time.Time        // by the organization's clock
 
 	filters     []filter
 	unindexed   []func(st *keyset.Statement) string // predicates without an index

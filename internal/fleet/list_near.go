@@ -247,7 +247,7 @@ func (r *ringScan) readRing(low, high float64) error {
 	var st keyset.Statement
 	st.Addf("SELECT id, NULL, %s", r.cell)
 	r.writeSet(&st, cellSet, r.ringRects(low, high))
-	r.writeResidual(&st, nil, r.cellColumns, false, false)
+	r.writeResidual(&st, nil, r.cellColumns, false, "")
 	ring := *r.listQuery
 	ring.inside = func(lat, lng int64) bool {
 		return slices.ContainsFunc(r.rects, func(rect geo.Rect) bool { return rect.Contains(lat, lng) }) && r.inside(lat, lng)

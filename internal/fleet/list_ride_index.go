@@ -164,7 +164,7 @@ func (s *listQuery) probeSortIndex(at *scanPosition, rows, want int) ([]candidat
 	var st keyset.Statement
 	st.WriteString("SELECT id, value, NULL AS cell FROM (")
 	s.writeIndexScan(&st, nil, "id, "+s.key.column+" AS value, "+s.cell, at, nil, false)
-	st.Addf(" ORDER BY %s LIMIT %d) AS r WHERE %s ORDER BY %s", s.ordering(), rows, s.area(&st), s.ordering())
+	st.Addf(" ORDER BY %s LIMIT %d) AS r WHERE %s ORDER BY %s", s.ordering(), rows, s.area(&st, false), s.ordering())
 	return s.read(&st, want)
 }
 

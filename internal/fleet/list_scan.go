@@ -72,7 +72,7 @@ func (s *listQuery) knownEmpty() (bool, error) {
 				} else {
 					st.WriteString("SELECT ")
 				}
-				st.Addf("EXISTS (SELECT 1 FROM %s WHERE organization_id = %s AND %s = %s AND %s)", s.table, st.Arg(s.organization), s.region(), st.Arg(region), parts[j].text(&st))
+				st.Addf("EXISTS (SELECT 1 FROM %s WHERE organization_id = %s AND region = %s AND %s)", s.table, st.Arg(s.organization), st.Arg(region), parts[j].text(&st))
 			}
 		}
 		var any bool
@@ -128,7 +128,11 @@ func (s *listQuery) scanCost(w *filter) int {
 		return (w == nil || w.column != f.column) && (f.column != s.key.column || s.nullPartition) &&
 			!slices.Contains(s.coveredColumns(w), f.column)
 	})
-	along := slices.Contains(s.columnsWithCell, column) || s.spatial && column == s.region()
+	along := slices.Contains(s.columnsWithCell, column)
+	if s.hasPlace(column) {
+		along = true
+		others = others || s.inside != nil // which needs the cell
+	}
 	switch {
 	case !others && (along || !s.spatial):
 		return 1
@@ -140,7 +144,7 @@ func (s *listQuery) scanCost(w *filter) int {
 
 // coveredColumns returns the further columns of the index that a scan uses.
 func (s *listQuery) coveredColumns(w *filter) []string {
-	if w != nil && w.column == s.region() && s.key.column == "" {
+	if w != nil && w.column == region && s.key.column == "" {
 		return s.regionColumns
 	}
 	return nil
@@ -155,7 +159,7 @@ func (s *listQuery) setCost(set int) int {
 		onIndex, cell = s.cellColumns, true
 	case set != createdSet:
 		own = []string{s.filters[set].column}
-		cell = slices.Contains(s.columnsWithCell, own[0])
+		cell = slices.Contains(s.columnsWithCell, own[0]) || s.hasPlace(own[0]) && s.inside == nil
 	}
 	has := func(column string) bool { return slices.Contains(own, column) || slices.Contains(onIndex, column) }
 	if len(s.unindexed) > 0 || s.spatial && !cell || s.key.column != "" && !has(s.key.column) ||
@@ -289,7 +293,7 @@ func (s *listQuery) accessPath(set *int) *filter {
 	}
 	if s.spatial && slices.Contains(s.regionSortKeys, s.key.column) {
 		if list, ok := geo.Regions(s.rects, maxRegions); ok {
-			w := &filter{column: s.region(), cells: list, where: s.cell + " IS NOT NULL"}
+			w := &filter{column: region, cells: list, where: region + " IS NOT NULL"}
 			if f := s.partialIndexFilter(); f != nil && len(list)*len(f.values) <= maxRegions {
 				w.nextColumn, w.where = f, w.where+" AND "+s.partialIndex.where()
 			}
@@ -317,8 +321,29 @@ func (s *listQuery) partialIndexFilter() (rare *filter) {
 	return rare
 }
 
-// region is the SQL expression of indexes by region.
-func (s *listQuery) region() string { return fmt.Sprintf("(%s >> %d)", s.cell, 2*geo.RegionBits) }
+// Columns of vehicles that are prefixes of the cell. They change seldom, and so do the indexes
+// that have them.
+const (
+	region = "region" // [geo.RegionBits]
+	place  = "place"  // [geo.PlaceBits]
+)
+
+// sameVehicle is the vehicle of an index entry, for columns that the index does not have. A plain
+// column would let SQLite choose another index.
+const sameVehicle = "vehicles AS same WHERE same.organization_id = vehicles.organization_id AND same.id = vehicles.id"
+
+// hasPlace reports whether the index of a column has the place and not the cell.
+func (s *listQuery) hasPlace(column string) bool {
+	return slices.Contains(s.columnsWithPlace, column)
+}
+
+// byPlace is hasPlace for the index of an access path.
+func (s *listQuery) byPlace(w *filter) bool {
+	if w == nil {
+		return s.hasPlace(s.key.column)
+	}
+	return s.hasPlace(w.column)
+}
 
 // filtersRows reports whether a scan may read rows that do not match.
 func (s *listQuery) filtersRows(w *filter) bool {
@@ -341,13 +366,17 @@ func (s *listQuery) directions() (order, later string) {
 // orderedByID reports whether the current partition is ordered by id alone.
 func (s *listQuery) orderedByID() bool { return s.key.column == "" || s.nullPartition }
 
-// columns are the columns of a candidate.
-func (s *listQuery) columns() string {
+// columns are the columns of a candidate in an index, which has the place with byPlace.
+func (s *listQuery) columns(byPlace bool) string {
 	value, cell := "NULL", "NULL"
 	if !s.orderedByID() {
 		value = s.key.column
 	}
-	if s.inside != nil || s.near != nil {
+	switch {
+	case s.inside == nil && s.near == nil:
+	case byPlace:
+		cell = "(SELECT same.cell FROM " + sameVehicle + ")"
+	default:
 		cell = s.cell
 	}
 	return "id, " + value + " AS value, " + cell + " AS cell"
@@ -428,7 +457,7 @@ func (s *listQuery) writeIndexScan(st *keyset.Statement, w *filter, columns stri
 		s.writeKeyConditions(st, w)
 		s.writeBounds(st, from, to)
 		if full {
-			s.writeResidual(st, w, s.coveredColumns(w), s.orderedByID(), s.spatial)
+			s.writeResidual(st, w, s.coveredColumns(w), s.orderedByID(), s.area(st, s.byPlace(w)))
 		}
 	}
 }
@@ -475,9 +504,9 @@ func (s *listQuery) writeKeyConditions(st *keyset.Statement, w *filter) {
 }
 
 // writeResidual writes the predicates that the access path w does not imply: of ids
-// unless sought, of the area if area. Covered columns come first, then the area,
-// by andUnindexed.
-func (s *listQuery) writeResidual(st *keyset.Statement, w *filter, has []string, sought, area bool) {
+// unless sought, and area, unless empty. Covered columns come first, then the area, by
+// andUnindexed.
+func (s *listQuery) writeResidual(st *keyset.Statement, w *filter, has []string, sought bool, area string) {
 	if s.nullPartition && w == s.key.nulls && w != nil {
 		andUnindexed(st, s.key.column+" IS NULL")
 	}
@@ -494,8 +523,8 @@ func (s *listQuery) writeResidual(st *keyset.Statement, w *filter, has []string,
 		}
 	}
 	filters(true)
-	if area {
-		andUnindexed(st, s.area(st))
+	if area != "" {
+		andUnindexed(st, area)
 	}
 	filters(false)
 	for _, condition := range s.unindexed {
@@ -503,15 +532,29 @@ func (s *listQuery) writeResidual(st *keyset.Statement, w *filter, has []string,
 	}
 }
 
-// area is the predicate of being in one of rects, see [geo.CellRect].
-func (s *listQuery) area(st *keyset.Statement) string {
+// area is the predicate of being in one of rects, see [geo.CellRect]; empty if the list is not
+// limited to them. With byPlace, the cell is read for places across the edges only.
+func (s *listQuery) area(st *keyset.Statement, byPlace bool) string {
+	between := func(column string, b geo.CellRect) string {
+		return fmt.Sprintf("%[1]s & %[2]d BETWEEN %[3]s AND %[4]s AND %[1]s & %[5]d BETWEEN %[6]s AND %[7]s",
+			column, geo.LatBits, st.Arg(b.Lat.First), st.Arg(b.Lat.Last), geo.LngBits, st.Arg(b.Lng.First), st.Arg(b.Lng.Last))
+	}
 	parts := make([]string, len(s.rects))
 	for i, r := range s.rects {
 		b := geo.CellRectOf(r)
-		parts[i] = fmt.Sprintf("%[1]s & %[2]d BETWEEN %[3]s AND %[4]s AND %[1]s & %[5]d BETWEEN %[6]s AND %[7]s",
-			s.cell, geo.LatBits, st.Arg(b.Lat.First), st.Arg(b.Lat.Last), geo.LngBits, st.Arg(b.Lng.First), st.Arg(b.Lng.Last))
+		if !byPlace {
+			parts[i] = between(s.cell, b)
+			continue
+		}
+		parts[i] = fmt.Sprintf("%s AND (%s OR EXISTS (SELECT 1 FROM %s AND %s))", between(place, b.Places()), within(st, b.Places()), sameVehicle, between("same.cell", b))
 	}
 	return strings.Join(parts, " OR ")
+}
+
+// within is the predicate of places inside of a rectangle of places, without its edges.
+func within(st *keyset.Statement, r geo.CellRect) string {
+	return fmt.Sprintf("%[1]s & %[2]d > %[3]s AND %[1]s & %[2]d < %[4]s AND %[1]s & %[5]d > %[6]s AND %[1]s & %[5]d < %[7]s",
+		place, geo.LatBits, st.Arg(r.Lat.First), st.Arg(r.Lat.Last), geo.LngBits, st.Arg(r.Lng.First), st.Arg(r.Lng.Last))
 }
 
 // scanEnd returns the position after rows rows; more is false if there are fewer.
@@ -545,7 +588,7 @@ func (s *listQuery) ordering() string {
 // scanIndex returns up to want matches between two positions.
 func (s *listQuery) scanIndex(w *filter, from, to *scanPosition, want int) ([]candidate, error) {
 	var st keyset.Statement
-	s.writeIndexScan(&st, w, s.columns(), from, to, true)
+	s.writeIndexScan(&st, w, s.columns(s.byPlace(w)), from, to, true)
 	st.Addf(" ORDER BY %s", s.ordering())
 	return s.read(&st, want)
 }
@@ -716,16 +759,16 @@ func (s *listQuery) writeSet(st *keyset.Statement, set int, rects []geo.Rect) {
 // s.byDistance.
 func (s *listQuery) readSet(set int, from *scanPosition, want int) ([]candidate, error) {
 	var st keyset.Statement
-	columns := s.columns()
-	st.Addf("SELECT id, value, cell FROM (SELECT %s", columns)
+	byPlace := set < len(s.filters) && s.hasPlace(s.filters[set].column)
+	st.Addf("SELECT id, value, cell FROM (SELECT %s", s.columns(byPlace))
 	s.writeSet(&st, set, s.rects)
 	switch {
 	case set < len(s.filters):
-		s.writeResidual(&st, &s.filters[set], nil, s.filters[set].ordered(), s.spatial)
+		s.writeResidual(&st, &s.filters[set], nil, s.filters[set].ordered(), s.area(&st, byPlace))
 	case set == cellSet:
-		s.writeResidual(&st, nil, s.cellColumns, false, s.spatial)
+		s.writeResidual(&st, nil, s.cellColumns, false, s.area(&st, false))
 	default:
-		s.writeResidual(&st, nil, nil, true, s.spatial)
+		s.writeResidual(&st, nil, nil, true, s.area(&st, false))
 	}
 	if !s.orderedByID() {
 		for _, f := range s.filters {

@@ -76,11 +76,12 @@ func (s *Service) EachVehicle(ctx context.Context, organizationID string, query 
 func vehicleListQuery(ctx context.Context, q db.Querier, organizationID string, query *VehicleQuery) (*listQuery, error) {
 	f := &listQuery{
 		ctx: ctx, q: q, organization: organizationID, table: "vehicles", cell: "cell", regionSortKeys: []string{"", "code"}, regionColumns: []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent"},
-		regionFilters:   []string{"vehicle_type_id", "form_factor", "subaccount_id", "battery_percent"},
-		partialIndex:    partialIndex{"state", []string{string(Available), string(VehicleReserved), string(OnTrip)}, []string{"vehicle_type_id", "form_factor", "subaccount_id"}},
-		columnsWithCell: []string{"state", "battery_percent", "last_reported_at", "updated_at"},
-		cellColumns:     []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent", "last_reported_at", "updated_at", "code"},
-		after:           query.After, descending: query.Sort.Descending,
+		regionFilters:    []string{"vehicle_type_id", "form_factor", "subaccount_id", "battery_percent"},
+		partialIndex:     partialIndex{"state", []string{string(Available), string(VehicleReserved), string(OnTrip)}, []string{"vehicle_type_id", "form_factor", "subaccount_id"}},
+		columnsWithCell:  []string{"last_reported_at", "updated_at"},
+		columnsWithPlace: []string{"state", "battery_percent", region},
+		cellColumns:      []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent", "last_reported_at", "updated_at", "code"},
+		after:            query.After, descending: query.Sort.Descending,
 	}
 	switch query.Sort.Field {
 	case "updated_at":

@@ -176,6 +176,11 @@ func (v *Vehicle) check(faults *problem.Validation) {
 
 // columns are the columns stored beside the document.
 func (v *Vehicle) columns() []column {
+	var cell, inPlace, inRegion any
+	if p := v.Location; p != nil {
+		at := geo.CellAt(geo.Millionths(p.Lat), geo.Millionths(p.Lng))
+		cell, inPlace, inRegion = at, geo.PlaceOf(at), geo.RegionOf(at)
+	}
 	return []column{
 		{"id", v.ID},
 		{"subaccount_id", v.SubaccountID},
@@ -190,7 +195,9 @@ func (v *Vehicle) columns() []column {
 		{"former_event", db.Text(string(v.formerEvent))},
 		{"battery_percent", integerValue(v.BatteryPercent)},
 		{"last_reported_at", db.Time(v.LastReportedAt.Std())},
-		{"cell", cellValue(v.Location)},
+		{"cell", cell},
+		{place, inPlace},
+		{region, inRegion},
 		{"due_at", db.Time(v.dueAt)},
 		{"seen_at", db.Time(v.seenAt)},
 		{"odometer_at", db.Time(v.odometerAt)},

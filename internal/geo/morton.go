@@ -24,6 +24,16 @@ func CellPosition(cell int64) (lat, lng int64) {
 // 1<<RegionBits millionths, about one degree.
 const RegionBits = 20
 
+// PlaceBits is the size of a place: the common prefix of the cells of a square of
+// 1<<PlaceBits millionths, some 200 meters.
+const PlaceBits = 11
+
+// RegionOf returns the region of a cell.
+func RegionOf(cell int64) int64 { return cell >> (2 * RegionBits) }
+
+// PlaceOf returns the place of a cell.
+func PlaceOf(cell int64) int64 { return cell >> (2 * PlaceBits) }
+
 // Regions returns the regions that intersect rects, in order; false if they are
 // more than most.
 func Regions(rects []Rect, most int) (list []int64, ok bool) {
@@ -35,7 +45,7 @@ func Regions(rects []Rect, most int) (list []int64, ok bool) {
 		const size = 1 << RegionBits
 		for lat := (r.MinLat + maxLat) / size; lat <= (r.MaxLat+maxLat)/size; lat++ {
 			for lng := (r.MinLng + maxLng) / size; lng <= (r.MaxLng+maxLng)/size; lng++ {
-				region := CellAt(lat*size-maxLat, lng*size-maxLng) >> (2 * RegionBits)
+				region := RegionOf(CellAt(lat*size-maxLat, lng*size-maxLng))
 				if list = append(list, region); len(list) > 4*most {
 					return nil, false
 				}
@@ -83,6 +93,12 @@ type CellRect struct{ Lat, Lng CellRange }
 func CellRectOf(r Rect) CellRect {
 	first, last := CellAt(r.MinLat, r.MinLng), CellAt(r.MaxLat, r.MaxLng)
 	return CellRect{CellRange{first & LatBits, last & LatBits}, CellRange{first & LngBits, last & LngBits}}
+}
+
+// Places returns the ranges of the places that intersect r: masked places compare as masked cells.
+func (r CellRect) Places() CellRect {
+	places := func(c CellRange) CellRange { return CellRange{PlaceOf(c.First), PlaceOf(c.Last)} }
+	return CellRect{places(r.Lat), places(r.Lng)}
 }
 
 // Contains reports whether r contains the position of a cell.
