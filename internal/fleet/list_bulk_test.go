@@ -131,13 +131,6 @@ func (f *filler) encode(v any) string {
 	return string(text)
 }
 
-func cellColumn(p *geo.Position) any {
-	if p == nil {
-		return nil
-	}
-	return geo.CellAt(geo.Millionths(p.Lat), geo.Millionths(p.Lng))
-}
-
 func orNull[T any](p *T) any {
 	if p == nil {
 		return nil
@@ -147,9 +140,12 @@ func orNull[T any](p *T) any {
 
 func (f *filler) vehicle(v *Vehicle) {
 	f.t.Helper()
-	f.add("vehicles", "organization_id, id, subaccount_id, revision, external_id, code, device_id, vehicle_type_id, form_factor, state, battery_percent, last_reported_at, cell, updated_at, doc",
-		testOrg, v.ID, v.SubaccountID, 1, db.Text(string(v.ExternalID)), strings.ToLower(v.Code), db.Text(string(v.DeviceID)), v.VehicleTypeID, v.FormFactor,
-		string(v.State), orNull(v.BatteryPercent), db.Time(v.LastReportedAt.Std()), cellColumn(v.Location), db.Time(v.UpdatedAt.Std()), f.encode(v))
+	v.revision, v.doc = 1, []byte(f.encode(v))
+	names, args := []string{"organization_id"}, []any{testOrg}
+	for _, c := range v.columns() {
+		names, args = append(names, c.name), append(args, c.value)
+	}
+	f.add("vehicles", strings.Join(names, ", "), args...)
 }
 
 func (f *filler) ride(r *Ride) {

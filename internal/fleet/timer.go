@@ -26,9 +26,11 @@ const (
 )
 
 // Run applies due changes and corrects distances within a second, packs rollups and deletes expired
-// tracks, until ctx ends. Any
-// number of processes may run it.
+// tracks, until ctx ends. Any number of processes may run it.
 func (s *Service) Run(ctx context.Context) {
+	if err := s.placeVehicles(ctx); err != nil && ctx.Err() == nil {
+		s.log.LogAttrs(ctx, slog.LevelError, "place the vehicles failed", slog.Any("error", err))
+	}
 	var packing sync.WaitGroup
 	defer packing.Wait()
 	packing.Go(func() { s.runRollups(ctx) })

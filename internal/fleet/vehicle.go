@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -117,7 +116,7 @@ type StateChange struct {
 func (v *Vehicle) Record() (Record, error) {
 	doc, err := v.doc, error(nil)
 	if doc == nil {
-		doc, err = encode(v)
+		doc, err = encodeVehicle(v)
 	}
 	return Record{ID: v.ID, SubaccountID: v.SubaccountID, Revision: v.revision, JSON: doc, Distance: -1}, err
 }
@@ -204,6 +203,25 @@ func (v *Vehicle) columns() []column {
 		{"updated_at", db.Time(v.UpdatedAt.Std())},
 		{"doc", string(v.doc)},
 	}
+}
+
+// misplaced selects the vehicles whose places a previous version of the program did not set.
+const misplaced = "place IS NOT (cell >> 22)"
+
+// placeVehicles sets the places of vehicles that a previous version moved. On PostgreSQL a trigger
+// does.
+func (s *Service) placeVehicles(ctx context.Context) error {
+	if s.db.Postgres() {
+		return nil
+	}
+	var any bool
+	if err := s.db.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM vehicles WHERE "+misplaced+")").Scan(&any); err != nil || !any {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "UPDATE vehicles SET place = cell >> 22, region = cell >> 40 WHERE "+misplaced)
+		return err
+	})
 }
 
 // level is the charge of the battery or tank, whichever is higher; known is false
@@ -362,8 +380,8 @@ func (v *Vehicle) scan(row db.Row) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(v.doc, v); err != nil {
-		return fmt.Errorf("decode a vehicle: %w", err)
+	if err := decodeVehicle(v.doc, v); err != nil {
+		return err
 	}
 	v.formerState, v.formerEvent, v.dueAt, v.seenAt, v.odometerAt = VehicleState(former), VehicleEvent(formerEvent), dueAt, seenAt, odometerAt
 	if v.seenAt.IsZero() && v.LastEvent.sighting() { // stored by a version without seen_at
@@ -437,7 +455,7 @@ func (v *Vehicle) encode(a orgContext) (err error) {
 			v.dueAt = earliest
 		}
 	}
-	v.doc, err = encode(v)
+	v.doc, err = encodeVehicle(v)
 	return err
 }
 
