@@ -11,12 +11,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet/track"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -204,6 +207,163 @@ func (s *Service) MDSChanges(ctx context.Context, of *MDSArea, from, to time.Tim
 		return nil, fmt.Errorf("read the state changes of an area: %w", err)
 	}
 	return list, nil
+}
+
+// MDSPoint is where a vehicle was at a time: a stored report, or a state change.
+type MDSPoint struct {
+	VehicleID      string
+	At             time.Time
+	Change         *StateChange // nil: a report
+	N              int          // of earlier reports of the vehicle at the same time
+	RideID         string       // of a report during a trip; empty: none
+	Location       *geo.Position
+	AltitudeMeters *float64
+	BatteryPercent *int64
+	FuelPercent    *int64
+}
+
+// mdsVehiclesAtOnce bounds the vehicles whose points of an hour are in memory.
+const mdsVehiclesAtOnce = 50
+
+// EachMDSPoint calls fn with the points of an area's vehicles in a time, of one vehicle after
+// the other, each in the order of time. It reads some vehicles at a time, in a snapshot for each
+// of these groups; fn is called between them and may take its time. The first error of fn ends it.
+func (s *Service) EachMDSPoint(ctx context.Context, of *MDSArea, from, to time.Time, fn func(p *MDSPoint) error) error {
+	a, err := s.orgContext(ctx, s.db, s.db.Now(), of.OrganizationID)
+	if err != nil {
+		return err
+	}
+	longest := time.Duration(a.settings.MaxRideMinutes)*time.Minute + longestReservation
+	for after := ""; ; {
+		g := mdsGroup{of: of, from: from, to: to, longest: longest, rides: make(map[string][]mdsRide), changes: make(map[string][]MDSPoint), segments: make(map[string][]mdsSegment)}
+		if err := s.db.Read(ctx, func(tx *db.Tx) error { return g.read(ctx, tx, after) }); err != nil {
+			return fmt.Errorf("read the tracks of an area: %w", err)
+		}
+		for _, id := range g.vehicles {
+			points, err := g.points(id)
+			if err != nil {
+				return err
+			}
+			for i := range points {
+				if err := fn(&points[i]); err != nil {
+					return err
+				}
+			}
+		}
+		if len(g.vehicles) < mdsVehiclesAtOnce {
+			return nil
+		}
+		after = g.vehicles[len(g.vehicles)-1]
+	}
+}
+
+// mdsGroup is what is stored of some vehicles about a time. The maps are by vehicle.
+type mdsGroup struct {
+	of       *MDSArea
+	from, to time.Time
+	longest  time.Duration // from the creation of a ride to its end
+	vehicles []string      // also deleted ones
+	rides    map[string][]mdsRide
+	changes  map[string][]MDSPoint
+	segments map[string][]mdsSegment
+}
+
+type mdsRide struct {
+	vehicleID, id string
+	start, end    time.Time // end is zero while it is open
+}
+
+type mdsSegment struct {
+	vehicleID string
+	startAt   int64 // milliseconds
+	encoded   []byte
+}
+
+// read reads the group after a vehicle.
+func (g *mdsGroup) read(ctx context.Context, tx *db.Tx, after string) (err error) {
+	org := g.of.OrganizationID
+	g.vehicles, err = db.All(ctx, tx, func(row db.Row) (id string, err error) {
+		err = row.Scan(&id)
+		return id, err
+	}, `SELECT id FROM vehicles WHERE organization_id = $1 AND subaccount_id = $2 AND id > $3
+		UNION ALL SELECT id FROM deleted_vehicles WHERE organization_id = $1 AND coalesce(subaccount_id = $2, FALSE) AND id > $3
+		ORDER BY id LIMIT $4`, org, g.of.Subaccount.ID, after, mdsVehiclesAtOnce)
+	if err != nil || len(g.vehicles) == 0 {
+		return err
+	}
+	_, err = db.All(ctx, tx, func(row db.Row) (m mdsSegment, err error) {
+		if err = row.Scan(&m.vehicleID, &m.startAt, &m.encoded); err == nil {
+			m.startAt /= 1000
+			g.segments[m.vehicleID] = append(g.segments[m.vehicleID], m)
+		}
+		return m, err
+	}, "SELECT vehicle_id, start_at, reports FROM tracks WHERE organization_id = $1 AND vehicle_id = ANY($2) AND start_at >= $3 AND start_at < $4 ORDER BY vehicle_id, start_at",
+		org, g.vehicles, track.Start(g.from.UnixMilli())*1000, g.to.UnixMicro())
+	if err != nil {
+		return err
+	}
+	_, err = db.All(ctx, tx, func(row db.Row) (r mdsRide, err error) {
+		if err = row.Scan(&r.vehicleID, &r.id, db.IntoTime(&r.start), db.IntoTime(&r.end)); err == nil {
+			g.rides[r.vehicleID] = append(g.rides[r.vehicleID], r)
+		}
+		return r, err
+	}, `SELECT vehicle_id, id, started_at, ended_at FROM rides WHERE organization_id = $1 AND vehicle_id = ANY($2) AND id >= $3
+		AND coalesce(started_at < $5, FALSE) AND coalesce(ended_at >= $4, TRUE) ORDER BY vehicle_id, id`,
+		org, g.vehicles, idsFrom(ridePrefix, g.from.Add(-g.longest)), g.from.UnixMicro(), g.to.UnixMicro())
+	if err != nil {
+		return err
+	}
+	_, err = db.All(ctx, tx, func(row db.Row) (c StateChange, err error) {
+		if err = row.Scan(db.IntoJSON(&c)); err == nil && c.Location != nil {
+			g.changes[c.VehicleID] = append(g.changes[c.VehicleID], MDSPoint{VehicleID: c.VehicleID, At: c.At.Std(), Change: &c, Location: c.Location, BatteryPercent: c.BatteryPercent})
+		}
+		return c, err
+	}, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = ANY($2) AND id >= $3 AND id < $4 ORDER BY vehicle_id, id",
+		org, g.vehicles, idsFrom(eventPrefix, g.from), idsFrom(eventPrefix, g.to))
+	return err
+}
+
+// points returns the points of a vehicle.
+func (g *mdsGroup) points(vehicleID string) ([]MDSPoint, error) {
+	points := g.changes[vehicleID]
+	var list track.Segment
+	for _, m := range g.segments[vehicleID] {
+		var err error
+		if list, err = list[:0].Decode(m.encoded, m.startAt); err != nil {
+			return nil, err
+		}
+		n := 0
+		for i := range list {
+			r := &list[i]
+			if n++; i == 0 || list[i-1].At != r.At {
+				n = 0
+			}
+			if at := r.Time(); r.Located() && !at.Before(g.from) && at.Before(g.to) {
+				points = append(points, g.point(vehicleID, r, n))
+			}
+		}
+	}
+	slices.SortStableFunc(points, func(p, o MDSPoint) int { return p.At.Compare(o.At) })
+	return points, nil
+}
+
+func (g *mdsGroup) point(vehicleID string, r *track.Report, n int) MDSPoint {
+	p := MDSPoint{VehicleID: vehicleID, At: r.Time(), N: n, Location: positionOf(r)}
+	if decimeters, ok := r.Get(track.Altitude); ok {
+		p.AltitudeMeters = new(float64(decimeters) / 10)
+	}
+	if percent, ok := r.Get(track.Battery); ok {
+		p.BatteryPercent = &percent
+	}
+	if percent, ok := r.Get(track.Fuel); ok {
+		p.FuelPercent = &percent
+	}
+	for _, ride := range g.rides[vehicleID] {
+		if !p.At.Before(ride.start) && (ride.end.IsZero() || !p.At.After(ride.end)) {
+			p.RideID = ride.id
+		}
+	}
+	return p
 }
 
 // MDSComplete reports whether all timed changes up to a time have been applied, so that

@@ -1,7 +1,10 @@
 package mds
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -152,30 +155,69 @@ func (c *call) trips(ctx context.Context) (any, error) {
 	}{version, list}, nil
 }
 
-func (c *call) telemetry(ctx context.Context) (any, error) {
+// telemetryTime is the time that a client may take to receive a part of the points.
+const telemetryTime = time.Minute
+
+// telemetry answers with the points of an hour, as they are read: those of a large fleet do not
+// fit into memory. After the first of them has been sent, an error breaks the connection, so that
+// the answer is not taken for a complete one.
+func (c *call) telemetry(w http.ResponseWriter, r *http.Request) error {
+	ctx := r.Context()
 	from, to, err := c.hour(ctx, "telemetry_time")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	changes, err := c.service.MDSChanges(ctx, c.area, from, to, "", 0)
-	if err != nil {
-		return nil, err
+	w.Header().Set("Content-Type", jsonType+";version="+mediaVersion)
+	if r.Method == http.MethodHead {
+		return nil
 	}
-	list := make([]telemetryPoint, 0, len(changes))
-	for i := range changes {
-		if changes[i].Location == nil {
-			continue
-		}
-		p, err := c.newPoint(&changes[i])
+	out := &partWriter{to: w, deadlines: http.NewResponseController(w)}
+	b := bufio.NewWriterSize(out, 64<<10)
+	b.WriteString(`{"version":"` + version + `","telemetry":[`)
+	separator := ""
+	err = c.service.EachMDSPoint(ctx, c.area, from, to, func(p *fleet.MDSPoint) error {
+		shown, err := c.newPoint(p)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		list = append(list, p)
+		text, err := json.Marshal(shown)
+		if err != nil {
+			return fmt.Errorf("encode a point for an agency: %w", err)
+		}
+		b.WriteString(separator)
+		separator = ","
+		_, err = b.Write(text)
+		return err
+	})
+	if err == nil {
+		b.WriteString("]}")
+		err = b.Flush()
 	}
-	return struct {
-		Version   string           `json:"version"`
-		Telemetry []telemetryPoint `json:"telemetry"`
-	}{version, list}, nil
+	if err != nil && out.begun {
+		if ctx.Err() == nil && !out.failed {
+			c.log.ErrorContext(ctx, "points for an agency", "error", err)
+		}
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+// partWriter sends an answer in parts, each within telemetryTime.
+type partWriter struct {
+	to        http.ResponseWriter
+	deadlines *http.ResponseController
+	begun     bool // something was sent
+	failed    bool // the client does not receive
+}
+
+func (p *partWriter) Write(part []byte) (int, error) {
+	p.begun = true
+	if err := p.deadlines.SetWriteDeadline(time.Now().Add(telemetryTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err
+	}
+	n, err := p.to.Write(part)
+	p.failed = err != nil
+	return n, err
 }
 
 // events returns the state changes with a location as events.

@@ -103,7 +103,14 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, faultf(http.StatusBadRequest, "bad_param", "The query is not well formed."))
 		return
 	}
-	body, err := (&call{p, &area, query}).answer(r.Context(), path)
+	c := &call{p, &area, query}
+	if path == "telemetry" {
+		if err := c.telemetry(w, r); err != nil {
+			p.fail(w, r, err)
+		}
+		return
+	}
+	body, err := c.answer(r.Context(), path)
 	if err != nil {
 		p.fail(w, r, err)
 		return
@@ -111,7 +118,7 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.send(w, r, mediaType, http.StatusOK, body)
 }
 
-// answer returns the body of an answer.
+// answer returns the body of an answer other than that of telemetry.
 func (c *call) answer(ctx context.Context, path string) ([]byte, error) {
 	var data any
 	var err error
@@ -126,8 +133,6 @@ func (c *call) answer(ctx context.Context, path string) ([]byte, error) {
 		data, err = c.vehicle(ctx, strings.TrimPrefix(path, "vehicles/"))
 	case path == "trips":
 		data, err = c.trips(ctx)
-	case path == "telemetry":
-		data, err = c.telemetry(ctx)
 	case path == "events/historical":
 		data, err = c.historical(ctx)
 	case path == "events/recent":

@@ -31,6 +31,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/fleet/track"
 	"github.com/kickstand-dev/kickstand/internal/mds"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -214,6 +215,137 @@ func TestTrips(t *testing.T) {
 		if !slices.ContainsFunc(list, func(e record) bool { return strings.Contains(fmt.Sprint(e["trip_ids"]), uuidOf(t, ride.ID)) }) {
 			t.Errorf("%s of the hour lack the trip %s: %v", name, uuidOf(t, ride.ID), list)
 		}
+	}
+}
+
+// report stores a report of a vehicle; more are pairs of a field and its value.
+func (r *rig) report(vehicleID string, at time.Time, more ...any) {
+	r.t.Helper()
+	report := fleet.Report{Vehicle: fleet.VehicleRef{ID: vehicleID}, Data: track.Report{At: at.UnixMilli()}}
+	for i := 0; i < len(more); i += 2 {
+		report.Data.Set(more[i].(track.Field), int64(more[i+1].(int)))
+	}
+	if err := r.db.Write(r.t.Context(), func(tx *db.Tx) error {
+		got, err := r.fleet.RecordTelemetryTx(r.t.Context(), tx, r.org, []fleet.Report{report}, func(string) bool { return true })
+		if err == nil && got.Rejected > 0 {
+			err = fmt.Errorf("the report is rejected: %+v", got)
+		}
+		return err
+	}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// points returns the telemetry of an hour by id.
+func (r *rig) points(hour string) map[string]record {
+	r.t.Helper()
+	var got struct{ Telemetry []record }
+	r.read("telemetry?telemetry_time="+hour, &got)
+	byID := map[string]record{}
+	for _, p := range got.Telemetry {
+		byID[p["telemetry_id"].(string)] = p
+	}
+	if len(byID) != len(got.Telemetry) {
+		r.t.Errorf("%d points have %d ids", len(got.Telemetry), len(byID))
+	}
+	return byID
+}
+
+// TestTelemetry has the stored reports of an hour, with the trips that they belong to.
+func TestTelemetry(t *testing.T) {
+	r := newRig(t)
+	rides := r.rides()
+	i := slices.IndexFunc(rides, func(ride fleet.Ride) bool { // within one hour that is over
+		return hourOf(ride.StartedAt.Std()) == hourOf(ride.EndedAt.Std().Add(2*time.Second)) && time.Since(ride.EndedAt.Std()) > 2*time.Hour
+	})
+	ride := rides[i]
+	hour := hourOf(ride.StartedAt.Std())
+	before := r.points(hour)
+	other, err := db.One(t.Context(), r.db, func(row db.Row) (id string, err error) { return id, row.Scan(&id) },
+		"SELECT id FROM vehicles WHERE organization_id = $1 AND subaccount_id = $2 ORDER BY id LIMIT 1", r.org, r.other.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	during, after := ride.StartedAt.Std().Add(time.Second), ride.EndedAt.Std().Add(time.Second)
+	r.report(ride.VehicleID, during, track.Lat, 52_500_001, track.Lng, 13_400_001, track.Speed, 180, track.Altitude, 345, track.Battery, 50, track.Accuracy, 55)
+	r.report(ride.VehicleID, during, track.Lat, 52_500_002, track.Lng, 13_400_001) // in the same millisecond
+	r.report(ride.VehicleID, after, track.Lat, 52_500_003, track.Lng, 13_400_001, track.Fuel, 7)
+	r.report(ride.VehicleID, after.Add(time.Second), track.Battery, 49)                                        // nowhere
+	r.report(ride.VehicleID, during.Truncate(time.Hour).Add(-1), track.Lat, 52_500_004, track.Lng, 13_400_001) // in the hour before
+	r.report(other, during, track.Lat, 52_500_005, track.Lng, 13_400_001)
+	added := map[float64]record{} // by latitude
+	for id, p := range r.points(hour) {
+		if before[id] == nil {
+			added[p["location"].(map[string]any)["lat"].(float64)] = p
+		}
+	}
+	if len(added) != 3 {
+		t.Fatalf("got %d new points, want 3: %v", len(added), added)
+	}
+	trip := fmt.Sprintf("[%s]", uuidOf(t, ride.ID))
+	for lat, want := range map[float64]struct {
+		at    time.Time
+		trips string
+	}{52.500001: {during, trip}, 52.500002: {during, trip}, 52.500003: {after, "<nil>"}} {
+		p := added[lat]
+		if p == nil || p["device_id"] != uuidOf(t, ride.VehicleID) || p["timestamp"] != float64(want.at.UnixMilli()) || fmt.Sprint(p["trip_ids"]) != want.trips || p["journey_id"] != nil {
+			t.Errorf("point at %v: got %v, want %+v", lat, p, want)
+		}
+	}
+	location := added[52.500001]["location"].(map[string]any)
+	if location["speed"] != 5.0 || location["altitude"] != 34.5 || location["horizontal_accuracy"] != 5.5 || added[52.500001]["battery_percent"] != 50.0 || added[52.500003]["fuel_percent"] != 7.0 {
+		t.Errorf("got %v, %v", added[52.500001], added[52.500003])
+	}
+	if _, err := os.Stat(schemas); err == nil {
+		validate(t, r, "/telemetry", "telemetry?telemetry_time="+hour)
+	}
+}
+
+// TestTelemetryOfManyVehicles reads more vehicles than are read at once, one of them deleted.
+func TestTelemetryOfManyVehicles(t *testing.T) {
+	r := newRig(t)
+	ctx := t.Context()
+	at := time.Now().Add(-2 * time.Hour)
+	const vehicles = 120
+	want := map[string]bool{}
+	if err := r.db.Write(ctx, func(tx *db.Tx) error {
+		for i := range vehicles {
+			v, err := r.fleet.CreateVehicleTx(ctx, tx, r.org, fleet.NewVehicle{SubaccountID: r.area.ID, Code: fmt.Sprintf("M-%d", i), VehicleTypeID: r.area.VehicleTypes[0].ID}, fleet.Actor{Type: "system"})
+			if err != nil {
+				return err
+			}
+			want[v.ID] = true
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	deleted := ""
+	for id := range want {
+		r.report(id, at, track.Lat, 52_500_000, track.Lng, 13_400_000)
+		deleted = id
+	}
+	if err := r.db.Write(ctx, func(tx *db.Tx) error {
+		return r.fleet.DeleteVehicleTx(ctx, tx, r.org, deleted, fleet.Actor{Type: "system"})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	found := map[any]int{}
+	for _, p := range r.points(hourOf(at)) {
+		found[p["device_id"]]++
+	}
+	for id := range want {
+		if n := found[uuidOf(t, id)]; n != 1 {
+			t.Errorf("%s has %d points, want 1", id, n)
+		}
+	}
+	// HEAD has no body and no length.
+	req := httptest.NewRequest(http.MethodHead, mds.Path+"telemetry?telemetry_time="+hourOf(at), nil)
+	req.Header.Set("Authorization", "Bearer "+r.token(nil))
+	req.Header.Set("Accept", accept)
+	w := httptest.NewRecorder()
+	if r.api.ServeHTTP(w, req); w.Code != 200 || w.Body.Len() != 0 || w.Header().Get("Content-Type") != accept {
+		t.Errorf("HEAD: got %d, %d bytes of %s", w.Code, w.Body.Len(), w.Header().Get("Content-Type"))
 	}
 }
 
@@ -501,6 +633,32 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// validate validates an answer by the official schema of a path, and returns both.
+func validate(t *testing.T, r *rig, name, path string) (*jsonschema.Schema, *httptest.ResponseRecorder) {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	c.UseLoader(documents{})
+	root, err := filepath.Abs(filepath.Join(schemas, "reference", "provider.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("file://" + root + "#/paths/" + url.PathEscape(strings.ReplaceAll(name, "/", "~1")) + "/get/responses/200/content/application~1json/schema")
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	w := r.get(path, "")
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(w.Body.Bytes()))
+	if err != nil || w.Code != 200 {
+		t.Fatalf("%s: %d %s, %v", path, w.Code, w.Body, err)
+	}
+	if err := schema.Validate(value); err != nil {
+		t.Errorf("%s: %v\n%.2000s", path, err, w.Body)
+	}
+	return schema, w
+}
+
 // TestSchemas validates all answers by the official OpenAPI document.
 func TestSchemas(t *testing.T) {
 	if _, err := os.Stat(schemas); err != nil {
@@ -528,29 +686,9 @@ func TestSchemas(t *testing.T) {
 			paths["/events/historical"] = append(paths["/events/historical"], "events/historical?event_time="+hour)
 		}
 	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.AssertFormat()
-	c.UseLoader(documents{})
-	root, err := filepath.Abs(filepath.Join(schemas, "reference", "provider.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, list := range paths {
-		pointer := "file://" + root + "#/paths/" + url.PathEscape(strings.ReplaceAll(name, "/", "~1")) + "/get/responses/200/content/application~1json/schema"
-		schema, err := c.Compile(pointer)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
 		for _, path := range list {
-			w := r.get(path, "")
-			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(w.Body.Bytes()))
-			if err != nil || w.Code != 200 {
-				t.Fatalf("%s: %d %s, %v", path, w.Code, w.Body, err)
-			}
-			if err := schema.Validate(value); err != nil {
-				t.Errorf("%s: %v\n%.2000s", path, err, w.Body)
-			}
+			schema, w := validate(t, r, name, path)
 			for _, member := range []string{"version", "device_id", "distance", "event_types", "trip_ids", "location"} {
 				if text := w.Body.String(); strings.Contains(text, `"`+member+`":`) && (member != "trip_ids" || name == "/telemetry") {
 					broken, err := jsonschema.UnmarshalJSON(strings.NewReader(strings.Replace(text, `"`+member+`":`, `"`+member+`_":`, 1)))

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/oklog/ulid/v2"
@@ -45,13 +47,14 @@ type point struct {
 	Heading  *float64 `json:"heading,omitempty"`
 	Speed    *float64 `json:"speed,omitempty"` // meters per second
 	Accuracy *float64 `json:"horizontal_accuracy,omitempty"`
+	Altitude *float64 `json:"altitude,omitempty"` // meters
 }
 
 func pointOf(at *geo.Position) *point {
 	if at == nil {
 		return nil
 	}
-	return &point{at.Lat, at.Lng, at.Heading, at.SpeedMPS, at.AccuracyMeters}
+	return &point{Lat: at.Lat, Lng: at.Lng, Heading: at.Heading, Speed: at.SpeedMPS, Accuracy: at.AccuracyMeters}
 }
 
 type vehicle struct {
@@ -126,8 +129,36 @@ type telemetryPoint struct {
 // telemetrySpace is the namespace of ids of points that have none of their own.
 var telemetrySpace = uuid.MustParse("3b1f2f0e-5b1c-4a55-9f0e-0d2a6f1f7c41")
 
-// newPoint returns the point of a state change with a location.
-func (c *call) newPoint(s *fleet.StateChange) (telemetryPoint, error) {
+// newPoint returns a point of telemetry.
+func (c *call) newPoint(p *fleet.MDSPoint) (telemetryPoint, error) {
+	if p.Change != nil {
+		return c.changePoint(p.Change)
+	}
+	device, err := uuidOf(p.VehicleID)
+	shown := telemetryPoint{
+		DeviceID: device, ProviderID: c.provider(), TelemetryID: reportID(p.VehicleID, p.At, p.N), Timestamp: millis(p.At.UnixMilli()),
+		Location: pointOf(p.Location), BatteryPercent: p.BatteryPercent, FuelPercent: p.FuelPercent,
+	}
+	shown.Location.Altitude = p.AltitudeMeters
+	if p.RideID == "" || err != nil {
+		return shown, err
+	}
+	trip, err := uuidOf(p.RideID)
+	shown.TripIDs = []string{trip}
+	return shown, err
+}
+
+// reportID returns the id of a report, after n others of the vehicle at the same time.
+func reportID(vehicleID string, at time.Time, n int) string {
+	name := vehicleID + at.UTC().String()
+	if n > 0 {
+		name += " " + strconv.Itoa(n)
+	}
+	return uuid.NewSHA1(telemetrySpace, []byte(name)).String()
+}
+
+// changePoint returns the point of a state change with a location.
+func (c *call) changePoint(s *fleet.StateChange) (telemetryPoint, error) {
 	device, err := uuidOf(s.VehicleID)
 	trips, err2 := tripsOf(s)
 	return telemetryPoint{
@@ -141,10 +172,10 @@ func (c *call) newPoint(s *fleet.StateChange) (telemetryPoint, error) {
 func (c *call) latestPoint(v *fleet.MDSVehicle, last *fleet.StateChange) (telemetryPoint, error) {
 	reported := v.LastReportedAt
 	if !reported.Std().After(last.At.Std()) {
-		return c.newPoint(last)
+		return c.changePoint(last)
 	}
-	p, err := c.newPoint(last)
-	p.TelemetryID = uuid.NewSHA1(telemetrySpace, []byte(v.ID+reported.Std().UTC().String())).String()
+	p, err := c.changePoint(last)
+	p.TelemetryID = reportID(v.ID, reported.Std(), 0)
 	p.Timestamp, p.Location, p.BatteryPercent, p.FuelPercent = millisOf(reported), pointOf(v.Location), v.BatteryPercent, v.FuelPercent
 	if v.State != fleet.OnTrip {
 		p.TripIDs = nil
