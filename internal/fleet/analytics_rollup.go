@@ -73,32 +73,32 @@ type chunk struct {
 	stamp        int64
 }
 
-// invalidateRollups invalidates the rollups that a change of a ride affects. before
-// is nil for a new ride, after for a deleted one. The same transaction must have
+// invalidateRollups invalidates the rollups that a change of a ride affects, before the commit.
+// before is nil for a new ride, after for a deleted one. The same transaction must have
 // locked or written the ride, so that [db.DB.WaitForWrites] waits for it.
-func (s *Service) invalidateRollups(ctx context.Context, tx *db.Tx, organizationID string, before, after *Ride) error {
+func (s *Service) invalidateRollups(ctx context.Context, tx *db.Tx, organizationID string, before, after *Ride) {
 	for _, b := range [...]basis{startedBasis(), endedBasis()} {
 		was, is := b.of(before), b.of(after)
 		if !was.IsZero() && was.Equal(is) && factOf(before, was) == factOf(after, is) {
 			continue
 		}
-		if is.Before(was) { // in a fixed order, to avoid deadlocks
-			was, is = is, was
-		}
 		for i, at := range [...]time.Time{was, is} {
 			if at.IsZero() || i == 1 && is.Equal(was) {
 				continue
 			}
-			_, err := tx.Exec(ctx, `UPDATE ride_facts SET stamp = $4, runs = NULL, rides = NULL, money = NULL, times = NULL
-				WHERE organization_id = $1 AND basis = $2 AND end_at > $3 AND start_at = (SELECT start_at FROM ride_facts
-					WHERE organization_id = $1 AND basis = $2 AND start_at <= $3 ORDER BY start_at DESC LIMIT 1)`,
-				organizationID, b.name, at.UnixMicro(), newStamp())
-			if err != nil {
-				return fmt.Errorf("invalidate the rollups of a ride: %w", err)
-			}
+			// In the order of time, to avoid deadlocks.
+			tx.BeforeCommit(fmt.Sprintf("fleet rollups %s %s %019d", organizationID, b.name, at.UnixMicro()), func() error {
+				_, err := tx.Exec(ctx, `UPDATE ride_facts SET stamp = $4, runs = NULL, rides = NULL, money = NULL, times = NULL
+					WHERE organization_id = $1 AND basis = $2 AND end_at > $3 AND start_at = (SELECT start_at FROM ride_facts
+						WHERE organization_id = $1 AND basis = $2 AND start_at <= $3 ORDER BY start_at DESC LIMIT 1)`,
+					organizationID, b.name, at.UnixMicro(), newStamp())
+				if err != nil {
+					return fmt.Errorf("invalidate the rollups of a ride: %w", err)
+				}
+				return nil
+			})
 		}
 	}
-	return nil
 }
 
 // deleteRollups deletes an organization's rollups together with its rides.

@@ -83,7 +83,8 @@ func putRide(ctx context.Context, s *Service, tx *db.Tx, before, r *Ride) error 
 		}
 		before = &read
 	}
-	return s.invalidateRollups(ctx, tx, countedOrg, before, r)
+	s.invalidateRollups(ctx, tx, countedOrg, before, r)
+	return nil
 }
 
 func putRides(t testing.TB, s *Service, rides ...*Ride) {
@@ -892,16 +893,14 @@ func BenchmarkForgetFacts(b *testing.B) {
 		b.Fatal(err)
 	}
 	r := countedRide(100, time.Now())
-	err := s.db.Write(b.Context(), func(tx *db.Tx) error {
-		for b.Loop() {
-			if err := s.invalidateRollups(b.Context(), tx, countedOrg, nil, r); err != nil {
-				return err
-			}
+	for b.Loop() {
+		err := s.db.Write(b.Context(), func(tx *db.Tx) error {
+			s.invalidateRollups(b.Context(), tx, countedOrg, nil, r)
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
 		}
-		return nil
-	})
-	if err != nil {
-		b.Fatal(err)
 	}
 }
 

@@ -81,19 +81,23 @@ func (s *Service) emit(ctx context.Context, tx *db.Tx, a orgContext, name event.
 	if err != nil {
 		return err
 	}
-	id, err := event.NewFleetID(tx.Now, s.entropy)
-	if err != nil {
-		return fmt.Errorf("id of an event: %w", err)
-	}
-	var sequence int64
-	if err := tx.QueryRow(ctx, "UPDATE event_logs SET sequence = sequence + 1 WHERE organization_id = $1 RETURNING sequence", a.id).Scan(&sequence); err != nil {
-		return fmt.Errorf("number an event: %w", err)
-	}
-	if err := tx.Queue(ctx, `INSERT INTO events (organization_id, sequence, id, name, subject, subaccount_id, data, at, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		a.id, sequence, id, string(name), subject, subaccountID, string(doc), at.UnixMicro(), tx.Now.UnixMicro()); err != nil {
-		return fmt.Errorf("write event %s: %w", name, err)
-	}
+	// The numbering is locked until the commit: last.
+	tx.BeforeCommit("fleet sequence "+a.id, func() error {
+		id, err := event.NewFleetID(tx.Now, s.entropy)
+		if err != nil {
+			return fmt.Errorf("id of an event: %w", err)
+		}
+		var sequence int64
+		if err := tx.QueryRow(ctx, "UPDATE event_logs SET sequence = sequence + 1 WHERE organization_id = $1 RETURNING sequence", a.id).Scan(&sequence); err != nil {
+			return fmt.Errorf("number an event: %w", err)
+		}
+		if err := tx.Queue(ctx, `INSERT INTO events (organization_id, sequence, id, name, subject, subaccount_id, data, at, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+			a.id, sequence, id, string(name), subject, subaccountID, string(doc), at.UnixMicro(), tx.Now.UnixMicro()); err != nil {
+			return fmt.Errorf("write event %s: %w", name, err)
+		}
+		return nil
+	})
 	if s.emitted != nil {
 		tx.AfterCommit(func() { s.emitted(a.id) })
 	}

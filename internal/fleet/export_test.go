@@ -74,3 +74,8 @@ func LimitUseChanges(n int64) (restore func()) {
 	maxUseChanges = n
 	return func() { maxUseChanges = former }
 }
+
+// ApplyDue applies the due changes of an organization, as Run does.
+func (s *Service) ApplyDue(ctx context.Context, organizationID string) error {
+	return s.applyDue(ctx, organizationID)
+}

@@ -213,7 +213,8 @@ func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 	if err := s.emitRide(ctx, tx, a, nil, r); err != nil {
 		return err
 	}
-	return s.invalidateRollups(ctx, tx, a.id, nil, r)
+	s.invalidateRollups(ctx, tx, a.id, nil, r)
+	return nil
 }
 
 func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a orgContext, before, r *Ride) error {
@@ -237,7 +238,8 @@ func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a orgContext, befor
 	if err := s.emitRide(ctx, tx, a, before, r); err != nil {
 		return err
 	}
-	return s.invalidateRollups(ctx, tx, a.id, before, r)
+	s.invalidateRollups(ctx, tx, a.id, before, r)
+	return nil
 }
 
 // notifyRide notifies of a ride and its customer, which changes with it.

@@ -99,9 +99,6 @@ func (s *Service) RecordTelemetryTx(ctx context.Context, tx *db.Tx, organization
 		if err := in.record(ctx, v); err != nil {
 			return TelemetryResult{}, err
 		}
-	}
-	// Last: the first event locks the organization's numbering until the commit.
-	for _, v := range in.vehicles {
 		if len(v.saved) == 0 {
 			continue // telemetry has no events of its own
 		}
@@ -253,11 +250,19 @@ func (in *intake) endDueRides(ctx context.Context, vehicleIDs map[string]bool) e
 	if err != nil {
 		return fmt.Errorf("look up due rides: %w", err)
 	}
-	for _, ride := range due {
-		if !vehicleIDs[ride[1]] {
-			continue
-		}
-		r, err := readRide(ctx, in.tx, in.org.id, ride[0], " FOR UPDATE")
+	due = slices.DeleteFunc(due, func(ride [2]string) bool { return !vehicleIDs[ride[1]] })
+	if len(due) == 0 {
+		return nil
+	}
+	rides := make([]string, len(due))
+	for i := range due {
+		rides[i] = due[i][0]
+	}
+	if err := in.s.lockRecords(ctx, in.tx, in.org.id, rides, slices.Collect(maps.Keys(vehicleIDs))); err != nil {
+		return err
+	}
+	for _, id := range rides {
+		r, err := readRide(ctx, in.tx, in.org.id, id, " FOR UPDATE")
 		if err != nil {
 			return err
 		}

@@ -202,6 +202,9 @@ func dueTimers(ctx context.Context, tx *db.Tx, organizationID string, until time
 // applyTimers applies timers in order, and those that they set in turn, due by until. With
 // travelling, a.now moves to each due time.
 func (s *Service) applyTimers(ctx context.Context, tx *db.Tx, a orgContext, list timers, until time.Time, travelling bool) error {
+	if err := s.lockTimers(ctx, tx, a.id, list); err != nil {
+		return err
+	}
 	queue := append(timers(nil), list...)
 	heap.Init(&queue)
 	for len(queue) > 0 {
@@ -224,6 +227,57 @@ func (s *Service) applyTimers(ctx context.Context, tx *db.Tx, a orgContext, list
 		}
 		if !next.IsZero() && !next.After(until) {
 			heap.Push(&queue, timer{next, vehicleID, true})
+		}
+	}
+	return nil
+}
+
+// lockTimers locks the records of timers, which are applied in another order.
+func (s *Service) lockTimers(ctx context.Context, tx *db.Tx, organizationID string, list timers) error {
+	var rides, vehicles []string
+	for _, t := range list {
+		if t.isVehicle {
+			vehicles = append(vehicles, t.id)
+		} else {
+			rides = append(rides, t.id)
+		}
+	}
+	if len(list) < 2 {
+		return nil
+	}
+	return s.lockRecords(ctx, tx, organizationID, rides, vehicles)
+}
+
+// lockRecords locks rides with their vehicles and customers, and more vehicles, before any of
+// them changes. Transactions that change several records do so, in this order: rides, vehicles,
+// customers, each by id. What a change locks beside them, rollups and the numbering of events, is
+// locked before the commit. So transactions wait for each other, and never in a circle.
+func (s *Service) lockRecords(ctx context.Context, tx *db.Tx, organizationID string, rides, vehicles []string) error {
+	if !s.db.Postgres() { // where transactions exclude each other
+		return nil
+	}
+	type ride struct{ vehicleID, customerID string }
+	locked, err := db.All(ctx, tx, func(row db.Row) (r ride, err error) {
+		err = row.Scan(&r.vehicleID, db.IntoText(&r.customerID))
+		return r, err
+	}, "SELECT vehicle_id, customer_id FROM rides WHERE organization_id = $1 AND id = ANY($2) ORDER BY id FOR UPDATE", organizationID, rides)
+	if err != nil {
+		return fmt.Errorf("lock rides: %w", err)
+	}
+	var customers []string
+	for _, r := range locked {
+		vehicles, customers = append(vehicles, r.vehicleID), append(customers, r.customerID)
+	}
+	for _, records := range []struct {
+		table string
+		ids   []string
+	}{{"vehicles", vehicles}, {"customers", customers}} {
+		_, err := db.All(ctx, tx, func(row db.Row) (id string, err error) {
+			err = row.Scan(&id)
+			return id, err
+		}, "SELECT id FROM "+records.table+" WHERE organization_id = $1 AND id = ANY($2) ORDER BY id FOR UPDATE", organizationID, records.ids)
+		if err != nil {
+			return fmt.Errorf("lock %s: %w", records.table, err)
 		}
 	}
 	return nil

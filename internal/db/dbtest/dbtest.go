@@ -73,6 +73,12 @@ func URL(t testing.TB) string {
 	return urlOf(t, db.Helpdesk)
 }
 
+// FleetURL is [URL] with the fleet's schema.
+func FleetURL(t testing.TB) string {
+	t.Helper()
+	return urlOf(t, db.Fleet)
+}
+
 func urlOf(t testing.TB, schema db.Schema) string {
 	t.Helper()
 	if server := os.Getenv(Variable); server != "" {
