@@ -88,6 +88,7 @@ var benchmarks = []benchmark{
 	{"postgres workers apart", curves, "the same with a delay per round trip: processes with cores of their own, simulated", true, workersApart},
 	{"fleet", fleets, "the fleet's API over 5,000,000 rides", false, fleetUnderLoad},
 	{"telemetry", fleets, "reports of 20,000 vehicles accepted durably", false, onSQLite(telemetryAccepted)},
+	{"fleet day", fleets, "20,000 vehicles report every five seconds for five minutes, beside rides and reads", false, onSQLite(fleetDay)},
 	{"postgres telemetry", onServer, "the same", true, onPostgres(telemetryAccepted)},
 	{"idle", atRest, "an idle server", false, idle},
 }

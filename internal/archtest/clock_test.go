@@ -32,6 +32,7 @@ var processClock = map[string][]string{
 		"internal/inbound.Service.enrich",
 		"internal/inbound.Service.locate",
 		"internal/mail.SMTP.session",
+		"internal/mds.partWriter.Write",
 		"internal/outbound.routes.acquire",
 		"internal/outbound.routes.pause",
 		"internal/outbound.routes.release",
