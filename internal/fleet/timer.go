@@ -256,11 +256,11 @@ func (s *Service) lockRecords(ctx context.Context, tx *db.Tx, organizationID str
 	if !s.db.Postgres() { // where transactions exclude each other
 		return nil
 	}
-	type ride struct{ vehicleID, customerID string }
+	type ride struct{ id, vehicleID, customerID string }
 	locked, err := db.All(ctx, tx, func(row db.Row) (r ride, err error) {
-		err = row.Scan(&r.vehicleID, db.IntoText(&r.customerID))
+		err = row.Scan(&r.id, &r.vehicleID, db.IntoText(&r.customerID))
 		return r, err
-	}, "SELECT vehicle_id, customer_id FROM rides WHERE organization_id = $1 AND id = ANY($2) ORDER BY id FOR UPDATE", organizationID, rides)
+	}, "SELECT id, vehicle_id, customer_id FROM rides WHERE organization_id = $1 AND id = ANY($2) ORDER BY id FOR UPDATE", organizationID, rides)
 	if err != nil {
 		return fmt.Errorf("lock rides: %w", err)
 	}

@@ -57,6 +57,8 @@ type rig struct {
 	other fleet.Subaccount // without
 	key   *rsa.PrivateKey
 	ec    *ecdsa.PrivateKey
+
+	official *jsonschema.Compiler // of the official schemas
 }
 
 func newRig(t *testing.T) *rig {
@@ -218,17 +220,22 @@ func TestTrips(t *testing.T) {
 	}
 }
 
-// report stores a report of a vehicle; more are pairs of a field and its value.
-func (r *rig) report(vehicleID string, at time.Time, more ...any) {
-	r.t.Helper()
+// report returns a report of a vehicle; more are pairs of a field and its value.
+func report(vehicleID string, at time.Time, more ...any) fleet.Report {
 	report := fleet.Report{Vehicle: fleet.VehicleRef{ID: vehicleID}, Data: track.Report{At: at.UnixMilli()}}
 	for i := 0; i < len(more); i += 2 {
 		report.Data.Set(more[i].(track.Field), int64(more[i+1].(int)))
 	}
+	return report
+}
+
+// record stores reports.
+func (r *rig) record(reports ...fleet.Report) {
+	r.t.Helper()
 	if err := r.db.Write(r.t.Context(), func(tx *db.Tx) error {
-		got, err := r.fleet.RecordTelemetryTx(r.t.Context(), tx, r.org, []fleet.Report{report}, func(string) bool { return true })
+		got, err := r.fleet.RecordTelemetryTx(r.t.Context(), tx, r.org, reports, func(string) bool { return true })
 		if err == nil && got.Rejected > 0 {
-			err = fmt.Errorf("the report is rejected: %+v", got)
+			err = fmt.Errorf("reports are rejected: %+v", got)
 		}
 		return err
 	}); err != nil {
@@ -254,11 +261,12 @@ func (r *rig) points(hour string) map[string]record {
 // TestTelemetry has the stored reports of an hour, with the trips that they belong to.
 func TestTelemetry(t *testing.T) {
 	r := newRig(t)
-	rides := r.rides()
-	i := slices.IndexFunc(rides, func(ride fleet.Ride) bool { // within one hour that is over
-		return hourOf(ride.StartedAt.Std()) == hourOf(ride.EndedAt.Std().Add(2*time.Second)) && time.Since(ride.EndedAt.Std()) > 2*time.Hour
-	})
-	ride := rides[i]
+	var ride fleet.Ride // the last one within one hour that is over
+	for _, one := range r.rides() {
+		if hourOf(one.StartedAt.Std()) == hourOf(one.EndedAt.Std().Add(2*time.Second)) && time.Since(one.EndedAt.Std()) > 2*time.Hour {
+			ride = one
+		}
+	}
 	hour := hourOf(ride.StartedAt.Std())
 	before := r.points(hour)
 	other, err := db.One(t.Context(), r.db, func(row db.Row) (id string, err error) { return id, row.Scan(&id) },
@@ -267,12 +275,14 @@ func TestTelemetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	during, after := ride.StartedAt.Std().Add(time.Second), ride.EndedAt.Std().Add(time.Second)
-	r.report(ride.VehicleID, during, track.Lat, 52_500_001, track.Lng, 13_400_001, track.Speed, 180, track.Altitude, 345, track.Battery, 50, track.Accuracy, 55)
-	r.report(ride.VehicleID, during, track.Lat, 52_500_002, track.Lng, 13_400_001) // in the same millisecond
-	r.report(ride.VehicleID, after, track.Lat, 52_500_003, track.Lng, 13_400_001, track.Fuel, 7)
-	r.report(ride.VehicleID, after.Add(time.Second), track.Battery, 49)                                        // nowhere
-	r.report(ride.VehicleID, during.Truncate(time.Hour).Add(-1), track.Lat, 52_500_004, track.Lng, 13_400_001) // in the hour before
-	r.report(other, during, track.Lat, 52_500_005, track.Lng, 13_400_001)
+	r.record(
+		report(ride.VehicleID, during, track.Lat, 52_500_001, track.Lng, 13_400_001, track.Speed, 180, track.Altitude, 345, track.Battery, 50, track.Accuracy, 55),
+		report(ride.VehicleID, during, track.Lat, 52_500_002, track.Lng, 13_400_001), // in the same millisecond
+		report(ride.VehicleID, after, track.Lat, 52_500_003, track.Lng, 13_400_001, track.Fuel, 7),
+		report(ride.VehicleID, after.Add(time.Second), track.Battery, 49),                                        // nowhere
+		report(ride.VehicleID, during.Truncate(time.Hour).Add(-1), track.Lat, 52_500_004, track.Lng, 13_400_001), // in the hour before
+		report(other, during, track.Lat, 52_500_005, track.Lng, 13_400_001),
+	)
 	added := map[float64]record{} // by latitude
 	for id, p := range r.points(hour) {
 		if before[id] == nil {
@@ -320,11 +330,12 @@ func TestTelemetryOfManyVehicles(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	deleted := ""
+	var reports []fleet.Report
 	for id := range want {
-		r.report(id, at, track.Lat, 52_500_000, track.Lng, 13_400_000)
-		deleted = id
+		reports = append(reports, report(id, at, track.Lat, 52_500_000, track.Lng, 13_400_000))
 	}
+	r.record(reports...)
+	deleted := reports[0].Vehicle.ID
 	if err := r.db.Write(ctx, func(tx *db.Tx) error {
 		return r.fleet.DeleteVehicleTx(ctx, tx, r.org, deleted, fleet.Actor{Type: "system"})
 	}); err != nil {
@@ -636,15 +647,17 @@ func TestSettings(t *testing.T) {
 // validate validates an answer by the official schema of a path, and returns both.
 func validate(t *testing.T, r *rig, name, path string) (*jsonschema.Schema, *httptest.ResponseRecorder) {
 	t.Helper()
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.AssertFormat()
-	c.UseLoader(documents{})
+	if r.official == nil {
+		r.official = jsonschema.NewCompiler()
+		r.official.DefaultDraft(jsonschema.Draft2020)
+		r.official.AssertFormat()
+		r.official.UseLoader(documents{})
+	}
 	root, err := filepath.Abs(filepath.Join(schemas, "reference", "provider.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	schema, err := c.Compile("file://" + root + "#/paths/" + url.PathEscape(strings.ReplaceAll(name, "/", "~1")) + "/get/responses/200/content/application~1json/schema")
+	schema, err := r.official.Compile("file://" + root + "#/paths/" + url.PathEscape(strings.ReplaceAll(name, "/", "~1")) + "/get/responses/200/content/application~1json/schema")
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
