@@ -1925,6 +1925,13 @@ export interface FleetGetVehicleTrackParams {
 
 /** The query of `customers.list`. */
 export interface FleetListCustomersParams {
+  /**
+   * Words, each a part of the name, the address or the external id, without regard to case and
+   * accents; phone numbers in any form, or their last digits. The newest customers are first,
+   * without sort. An exact address, number or external id finds only that. A page compares 20,000
+   * customers: it can have fewer than limit, and next_cursor.
+   */
+  q?: string | undefined;
   /** Only records with one of these. */
   status?: readonly FleetCustomerStatus[] | undefined;
   /** Case-insensitive. */

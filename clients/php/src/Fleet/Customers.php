@@ -34,6 +34,10 @@ final class Customers
      *
      * Permission: customers.read.
      *
+     * @param string|null $q Words, each a part of the name, the address or the external id, without regard to case
+     *     and accents; phone numbers in any form, or their last digits. The newest customers are first, without
+     *     sort. An exact address, number or external id finds only that. A page compares 20,000 customers: it can
+     *     have fewer than limit, and next_cursor.
      * @param list<Enum\FleetCustomerStatus::*>|null $status Only records with one of these.
      * @param list<string>|null $email Case-insensitive.
      * @param list<string>|null $phone As E.164; the + is written %2B.
@@ -58,6 +62,7 @@ final class Customers
      * @throws KickstandException
      */
     public function list(
+        ?string $q = null,
         ?array $status = null,
         ?array $email = null,
         ?array $phone = null,
@@ -85,6 +90,7 @@ final class Customers
             '/customers',
             [],
             [
+                'q' => $q,
                 'status' => $status,
                 'email' => $email,
                 'phone' => $phone,
@@ -124,6 +130,7 @@ final class Customers
      * @throws KickstandException
      */
     public function export(
+        ?string $q = null,
         ?array $status = null,
         ?array $email = null,
         ?array $phone = null,
@@ -149,6 +156,7 @@ final class Customers
             '/customers',
             [],
             [
+                'q' => $q,
                 'status' => $status,
                 'email' => $email,
                 'phone' => $phone,
@@ -185,6 +193,7 @@ final class Customers
      * @throws KickstandException
      */
     public function exportCsv(
+        ?string $q = null,
         ?array $status = null,
         ?array $email = null,
         ?array $phone = null,
@@ -210,6 +219,7 @@ final class Customers
             '/customers',
             [],
             [
+                'q' => $q,
                 'status' => $status,
                 'email' => $email,
                 'phone' => $phone,

@@ -1592,6 +1592,7 @@ class CustomersResource:
     def list(
         self,
         *,
+        q: str | NotGiven = NOT_GIVEN,
         status: AnyOf[FleetCustomerStatus] | NotGiven = NOT_GIVEN,
         email: AnyOf[str] | NotGiven = NOT_GIVEN,
         phone: AnyOf[str] | NotGiven = NOT_GIVEN,
@@ -1625,6 +1626,11 @@ class CustomersResource:
         Needs the permission customers.read.
 
         Args:
+            q: Words, each a part of the name, the address or the external id, without regard
+                to case and accents; phone numbers in any form, or their last digits. The
+                newest customers are first, without sort. An exact address, number or external
+                id finds only that. A page compares 20,000 customers: it can have fewer than
+                limit, and next_cursor.
             status: Only records with one of these.
             email: Case-insensitive.
             phone: As E.164; the + is written %2B.
@@ -1651,6 +1657,7 @@ class CustomersResource:
             FleetCustomer,
             "/customers",
             query={
+                "q": q,
                 "status": any_of(status),
                 "email": any_of(email),
                 "phone": any_of(phone),
@@ -1679,6 +1686,7 @@ class CustomersResource:
     def export(
         self,
         *,
+        q: str | NotGiven = NOT_GIVEN,
         status: AnyOf[FleetCustomerStatus] | NotGiven = NOT_GIVEN,
         email: AnyOf[str] | NotGiven = NOT_GIVEN,
         phone: AnyOf[str] | NotGiven = NOT_GIVEN,
@@ -1708,6 +1716,7 @@ class CustomersResource:
             FleetCustomer,
             "/customers",
             query={
+                "q": q,
                 "status": any_of(status),
                 "email": any_of(email),
                 "phone": any_of(phone),
@@ -1734,6 +1743,7 @@ class CustomersResource:
     def export_csv(
         self,
         *,
+        q: str | NotGiven = NOT_GIVEN,
         status: AnyOf[FleetCustomerStatus] | NotGiven = NOT_GIVEN,
         email: AnyOf[str] | NotGiven = NOT_GIVEN,
         phone: AnyOf[str] | NotGiven = NOT_GIVEN,
@@ -1762,6 +1772,7 @@ class CustomersResource:
         return self._core.export_csv(
             "/customers",
             query={
+                "q": q,
                 "status": any_of(status),
                 "email": any_of(email),
                 "phone": any_of(phone),

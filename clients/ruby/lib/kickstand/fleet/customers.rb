@@ -19,6 +19,10 @@ module Kickstand
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
+      # @option filters [String] :q Words, each a part of the name, the address or the external id, without regard to
+      #   case and accents; phone numbers in any form, or their last digits. The newest customers are first, without
+      #   sort. An exact address, number or external id finds only that. A page compares 20,000 customers: it can have
+      #   fewer than limit, and next_cursor.
       # @option filters [Array<String>] :status Only records with one of these. Each one of {FleetCustomerStatus}.
       # @option filters [Array<String>] :email Case-insensitive.
       # @option filters [Array<String>] :phone As E.164; the + is written %2B.
@@ -113,13 +117,13 @@ module Kickstand
       private
 
       def list_filters(
-        status: nil, email: nil, phone: nil, external_id: nil, subaccount_id: nil, created_at_gte: nil,
+        q: nil, status: nil, email: nil, phone: nil, external_id: nil, subaccount_id: nil, created_at_gte: nil,
         created_at_gt: nil, created_at_lte: nil, created_at_lt: nil, updated_at_gte: nil, updated_at_gt: nil,
         updated_at_lte: nil, updated_at_lt: nil, last_ride_at_gte: nil, last_ride_at_gt: nil, last_ride_at_lte: nil,
         last_ride_at_lt: nil, sort: nil
       )
         {
-          "status" => status, "email" => email, "phone" => phone, "external_id" => external_id,
+          "q" => q, "status" => status, "email" => email, "phone" => phone, "external_id" => external_id,
           "subaccount_id" => subaccount_id, "created_at[gte]" => created_at_gte, "created_at[gt]" => created_at_gt,
           "created_at[lte]" => created_at_lte, "created_at[lt]" => created_at_lt, "updated_at[gte]" => updated_at_gte,
           "updated_at[gt]" => updated_at_gt, "updated_at[lte]" => updated_at_lte, "updated_at[lt]" => updated_at_lt,
