@@ -80,11 +80,14 @@ func (s *Service) searchPage(ctx context.Context, q db.Querier, organizationID s
 	return found, &keyset.Cursor{ID: after}, nil
 }
 
+// selectSearched reads the index customers_search, of which length(id) > 0 is the predicate.
+const selectSearched = `SELECT id, coalesce(name, '') || ' ' || coalesce(email, '') || ' ' || coalesce(external_id, '') || ' ' || coalesce(phone, '')
+	FROM customers WHERE organization_id = $1 AND id < $2 AND length(id) > 0 ORDER BY id DESC LIMIT $3`
+
 // matchingCustomers returns the ids among the next searchBatch customers before an id whose columns
 // match, and the id of the last one; empty at the end.
 func matchingCustomers(ctx context.Context, q db.Querier, organizationID, after string, parts []string) (ids []string, last string, err error) {
-	rows, err := q.Query(ctx, `SELECT id, coalesce(name, '') || ' ' || coalesce(email, '') || ' ' || coalesce(external_id, '') || ' ' || coalesce(phone, '')
-		FROM customers WHERE organization_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, organizationID, after, searchBatch)
+	rows, err := q.Query(ctx, selectSearched, organizationID, after, searchBatch)
 	if err != nil {
 		return nil, "", err
 	}

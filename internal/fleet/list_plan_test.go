@@ -156,3 +156,17 @@ func TestListsGoByIndexes(t *testing.T) {
 		t.Errorf("statements that were looked at: got %d, want more", e.n)
 	}
 }
+
+// TestCustomerSearchPlan: SQLite reads the customers of a search from their index alone.
+func TestCustomerSearchPlan(t *testing.T) {
+	d := dbtest.NewFleetSQLite(t)
+	plan, err := db.All(t.Context(), d, func(row db.Row) (string, error) {
+		var id, parent, unused int64
+		var detail string
+		err := row.Scan(&id, &parent, &unused, &detail)
+		return detail, err
+	}, "EXPLAIN QUERY PLAN "+selectSearched, testOrg, "cus_x", searchBatch)
+	if err != nil || len(plan) != 1 || plan[0] != "SEARCH customers USING COVERING INDEX customers_search (organization_id=? AND id<?)" {
+		t.Errorf("got %q, %v", plan, err)
+	}
+}

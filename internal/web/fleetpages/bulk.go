@@ -474,7 +474,7 @@ func formerValues(values url.Values) (former map[string]string, ids []string) {
 		if !ok {
 			continue
 		}
-		for _, id := range strings.Fields(strings.Join(list, " ")) {
+		for id := range strings.FieldsSeq(strings.Join(list, " ")) {
 			if _, ok := former[id]; !ok {
 				ids = append(ids, id)
 			}

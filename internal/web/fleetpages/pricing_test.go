@@ -1,6 +1,7 @@
 package fleetpages_test
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -189,9 +190,7 @@ func TestPlanExamples(t *testing.T) {
 		{"fare_cap.amount", "9"}:               "belongs to the most",
 	} {
 		f := url.Values{"preview": {"1"}}
-		for name, value := range form {
-			f[name] = value
-		}
+		maps.Copy(f, form)
 		f.Set(values[0], values[1])
 		w := y.admin.Post(path, f)
 		d := webtest.Parse(t, w.Body.String())
