@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -443,6 +444,10 @@ func (s *listQuery) writeIndexScan(st *keyset.Statement, w *filter, columns stri
 	if w != nil {
 		parts = w.orderedParts()
 	}
+	area := ""
+	if full { // once: with more than 31 arguments, SQLite may prepare the statement for each execution
+		area = s.area(st, s.byPlace(w))
+	}
 	for i, part := range parts {
 		if i > 0 {
 			st.WriteString(" UNION ALL ")
@@ -457,7 +462,7 @@ func (s *listQuery) writeIndexScan(st *keyset.Statement, w *filter, columns stri
 		s.writeKeyConditions(st, w)
 		s.writeBounds(st, from, to)
 		if full {
-			s.writeResidual(st, w, s.coveredColumns(w), s.orderedByID(), s.area(st, s.byPlace(w)))
+			s.writeResidual(st, w, s.coveredColumns(w), s.orderedByID(), area)
 		}
 	}
 }
@@ -535,26 +540,32 @@ func (s *listQuery) writeResidual(st *keyset.Statement, w *filter, has []string,
 // area is the predicate of being in one of rects, see [geo.CellRect]; empty if the list is not
 // limited to them. With byPlace, the cell is read for places across the edges only.
 func (s *listQuery) area(st *keyset.Statement, byPlace bool) string {
-	between := func(column string, b geo.CellRect) string {
-		return fmt.Sprintf("%[1]s & %[2]d BETWEEN %[3]s AND %[4]s AND %[1]s & %[5]d BETWEEN %[6]s AND %[7]s",
-			column, geo.LatBits, st.Arg(b.Lat.First), st.Arg(b.Lat.Last), geo.LngBits, st.Arg(b.Lng.First), st.Arg(b.Lng.Last))
-	}
 	parts := make([]string, len(s.rects))
 	for i, r := range s.rects {
 		b := geo.CellRectOf(r)
 		if !byPlace {
-			parts[i] = between(s.cell, b)
+			parts[i] = bounds{st, b}.contain(s.cell)
 			continue
 		}
-		parts[i] = fmt.Sprintf("%s AND (%s OR EXISTS (SELECT 1 FROM %s AND %s))", between(place, b.Places()), within(st, b.Places()), sameVehicle, between("same.cell", b))
+		p := b.Places()
+		lat, lng := place+" & "+strconv.Itoa(geo.LatBits), place+" & "+strconv.Itoa(geo.LngBits)
+		south, north, west, east := st.Arg(p.Lat.First), st.Arg(p.Lat.Last), st.Arg(p.Lng.First), st.Arg(p.Lng.Last)
+		parts[i] = fmt.Sprintf("%[1]s BETWEEN %[3]s AND %[4]s AND %[2]s BETWEEN %[5]s AND %[6]s AND (%[1]s > %[3]s AND %[1]s < %[4]s AND %[2]s > %[5]s AND %[2]s < %[6]s OR EXISTS (SELECT 1 FROM %[7]s AND %[8]s))",
+			lat, lng, south, north, west, east, sameVehicle, bounds{st, b}.contain("same.cell"))
 	}
 	return strings.Join(parts, " OR ")
 }
 
-// within is the predicate of places inside of a rectangle of places, without its edges.
-func within(st *keyset.Statement, r geo.CellRect) string {
-	return fmt.Sprintf("%[1]s & %[2]d > %[3]s AND %[1]s & %[2]d < %[4]s AND %[1]s & %[5]d > %[6]s AND %[1]s & %[5]d < %[7]s",
-		place, geo.LatBits, st.Arg(r.Lat.First), st.Arg(r.Lat.Last), geo.LngBits, st.Arg(r.Lng.First), st.Arg(r.Lng.Last))
+// bounds is a rectangle in a statement.
+type bounds struct {
+	st *keyset.Statement
+	geo.CellRect
+}
+
+// contain is the predicate of cells in a column.
+func (b bounds) contain(column string) string {
+	return fmt.Sprintf("%[1]s & %[2]d BETWEEN %[3]s AND %[4]s AND %[1]s & %[5]d BETWEEN %[6]s AND %[7]s",
+		column, geo.LatBits, b.st.Arg(b.Lat.First), b.st.Arg(b.Lat.Last), geo.LngBits, b.st.Arg(b.Lng.First), b.st.Arg(b.Lng.Last))
 }
 
 // scanEnd returns the position after rows rows; more is false if there are fewer.
