@@ -15,6 +15,7 @@ type Fleet struct {
 	Rides     *FleetRidesService
 	Vehicles  *FleetVehiclesService
 	Telemetry *FleetTelemetryService
+	Tasks     *FleetTasksService
 	Customers *FleetCustomersService
 	Pricing   *FleetPricingService
 	Zones     *FleetZonesService
@@ -34,6 +35,7 @@ func NewFleet(o Options) (*Fleet, error) {
 		Rides:     &FleetRidesService{c},
 		Vehicles:  &FleetVehiclesService{c},
 		Telemetry: &FleetTelemetryService{c},
+		Tasks:     &FleetTasksService{c},
 		Customers: &FleetCustomersService{c},
 		Pricing:   &FleetPricingService{c},
 		Zones:     &FleetZonesService{c},
@@ -490,6 +492,152 @@ func (s *FleetTelemetryService) CreateVehicleTracker(ctx context.Context, id str
 // The key needs the permission vehicles.update.
 func (s *FleetTelemetryService) DeleteVehicleTracker(ctx context.Context, id string, opts ...CallOption) error {
 	return s.c.call(ctx, request{method: "DELETE", path: path("/vehicles/{id}/tracker", id), idempotent: true, options: opts}, nil)
+}
+
+// FleetTasksService has the operations of the group "Tasks".
+//
+// Maintenance, repairs and other work on vehicles. Keys need the permissions of vehicles.
+type FleetTasksService struct{ c *client }
+
+// TaskListParams are the query parameters of FleetTasksService.List. Zero values are not sent.
+type TaskListParams struct {
+	// Only records with one of these.
+	VehicleID []string `query:"vehicle_id"`
+	// Only records with one of these.
+	Kind []TaskKind `query:"kind"`
+	// Only records with one of these.
+	State []TaskState `query:"state"`
+	// Only records with one of these.
+	AssigneeID []string `query:"assignee_id"`
+	// Only records with this overdue.
+	Overdue Optional[bool] `query:"overdue"`
+	// Only records with this ticket_number.
+	TicketNumber Optional[int64] `query:"ticket_number"`
+	// Only records with one of these.
+	ExternalID []string `query:"external_id"`
+	// Only records with one of these.
+	SubaccountID []string `query:"subaccount_id"`
+	// due_at at or after this.
+	DueAtGte time.Time `query:"due_at[gte]"`
+	// due_at after this.
+	DueAtGt time.Time `query:"due_at[gt]"`
+	// due_at at or before this.
+	DueAtLte time.Time `query:"due_at[lte]"`
+	// due_at before this.
+	DueAtLt time.Time `query:"due_at[lt]"`
+	// created_at at or after this.
+	CreatedAtGte time.Time `query:"created_at[gte]"`
+	// created_at after this.
+	CreatedAtGt time.Time `query:"created_at[gt]"`
+	// created_at at or before this.
+	CreatedAtLte time.Time `query:"created_at[lte]"`
+	// created_at before this.
+	CreatedAtLt time.Time `query:"created_at[lt]"`
+	// updated_at at or after this.
+	UpdatedAtGte time.Time `query:"updated_at[gte]"`
+	// updated_at after this.
+	UpdatedAtGt time.Time `query:"updated_at[gt]"`
+	// updated_at at or before this.
+	UpdatedAtLte time.Time `query:"updated_at[lte]"`
+	// updated_at before this.
+	UpdatedAtLt time.Time `query:"updated_at[lt]"`
+	// How many records a page has.
+	Limit int `query:"limit"`
+	// The next_cursor of the page before.
+	Cursor string `query:"cursor"`
+	// The order; with - the largest first.
+	Sort TaskSort `query:"sort"`
+}
+
+// List sends GET /tasks: list tasks.
+//
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
+// The key needs the permission vehicles.read.
+func (s *FleetTasksService) List(ctx context.Context, params TaskListParams, opts ...CallOption) (*Page[Task], error) {
+	return list[Task](ctx, s.c, request{method: "GET", path: path("/tasks"), params: params, options: opts})
+}
+
+// Export sends GET /tasks when the loop begins, and yields the records as they arrive. An
+// error ends the loop: a nil error comes with each record.
+func (s *FleetTasksService) Export(ctx context.Context, params TaskListParams, opts ...CallOption) iter.Seq2[Task, error] {
+	return export[Task](ctx, s.c, request{method: "GET", path: path("/tasks"), options: opts, params: params})
+}
+
+// ExportCSV sends GET /tasks and returns all records as CSV. The caller closes the file.
+func (s *FleetTasksService) ExportCSV(ctx context.Context, params TaskListParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/tasks"), options: opts, params: params, accept: "text/csv"})
+}
+
+// Create sends POST /tasks: create a task.
+//
+// A key without the permission vehicles.read gets only id and object of the record.
+//
+// The key needs the permission vehicles.update.
+func (s *FleetTasksService) Create(ctx context.Context, body TaskCreate, opts ...CallOption) (*Task, error) {
+	return call[Task](ctx, s.c, request{method: "POST", path: path("/tasks"), idempotent: true, body: body, options: opts})
+}
+
+// Get sends GET /tasks/{id}: read a task. With [WithIfNoneMatch] it returns nil for an
+// unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
+// The key needs the permission vehicles.read.
+func (s *FleetTasksService) Get(ctx context.Context, id string, opts ...CallOption) (*Task, error) {
+	return call[Task](ctx, s.c, request{method: "GET", path: path("/tasks/{id}", id), options: opts})
+}
+
+// Update sends PUT /tasks/{id}: change a task, start it or close it.
+//
+// A vehicle that the task took out of service returns when the task is closed, if no other
+// task prevents it and a PUT might set it available; `vehicle_return` has the result.
+//
+// A key without the permission vehicles.read gets only id and object of the record.
+//
+// The body may repeat read-only members with their stored values.
+//
+// The key needs the permission vehicles.update.
+func (s *FleetTasksService) Update(ctx context.Context, id string, body TaskUpdate, opts ...CallOption) (*Task, error) {
+	return call[Task](ctx, s.c, request{method: "PUT", path: path("/tasks/{id}", id), idempotent: true, body: body, options: opts})
+}
+
+// CreatePhoto sends POST /tasks/{id}/photos: add a photo to a task.
+//
+// A key without the permission vehicles.read gets only id and object of the record.
+//
+// The key needs the permission vehicles.update.
+func (s *FleetTasksService) CreatePhoto(ctx context.Context, id string, body Photo, opts ...CallOption) (*Task, error) {
+	return call[Task](ctx, s.c, request{method: "POST", path: path("/tasks/{id}/photos", id), idempotent: true, body: body, options: opts})
+}
+
+// GetPhoto sends GET /tasks/{id}/photos/{photo_id}: read a photo of a task. The caller closes
+// the file.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
+// The key needs the permission vehicles.read.
+func (s *FleetTasksService) GetPhoto(ctx context.Context, id string, photoID string, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/tasks/{id}/photos/{photo_id}", id, photoID), options: opts})
+}
+
+// DeletePhoto sends DELETE /tasks/{id}/photos/{photo_id}: delete a photo of a task.
+//
+// The key needs the permission vehicles.update.
+func (s *FleetTasksService) DeletePhoto(ctx context.Context, id string, photoID string, opts ...CallOption) error {
+	return s.c.call(ctx, request{method: "DELETE", path: path("/tasks/{id}/photos/{photo_id}", id, photoID), idempotent: true, options: opts}, nil)
+}
+
+// Modify reads the record, calls change, and sends the changes with If-Match. If the record
+// has changed meanwhile, it starts again, up to five times. An error of change ends it.
+func (s *FleetTasksService) Modify(ctx context.Context, id string, change func(*Task) (TaskUpdate, error), opts ...CallOption) (*Task, error) {
+	get := func(opts []CallOption) (*Task, error) { return s.Get(ctx, id, opts...) }
+	update := func(body TaskUpdate, opts []CallOption) (*Task, error) { return s.Update(ctx, id, body, opts...) }
+	return modify(opts, get, change, update)
 }
 
 // FleetCustomersService has the operations of the group "Customers".
@@ -1190,6 +1338,14 @@ func (s *FleetAPIKeyService) GetRequest(ctx context.Context, id string, opts ...
 	return call[FleetRequest](ctx, s.c, request{method: "GET", path: path("/requests/{id}", id), options: opts})
 }
 
+// Actor is part of answers.
+//
+// Who did it.
+type Actor struct {
+	ID   *string   `json:"id"`
+	Type ActorType `json:"type"`
+}
+
 // AnalyticsRevenue is part of answers.
 type AnalyticsRevenue struct {
 	// In the order of periods, then of groups. Without group_by a period without rides is there
@@ -1699,6 +1855,12 @@ type FleetRequestRefusedBy struct {
 	Rule   FleetRequestRefusedByRule `json:"rule"`
 }
 
+// Photo is part of requests. Members of type [Optional] are absent unless they are set.
+type Photo struct {
+	// Base64 of a JPEG, PNG or WebP of at most 4 MiB.
+	Photo []byte `json:"photo"`
+}
+
 // Position is part of answers.
 //
 // A geographic position.
@@ -2009,6 +2171,27 @@ type QuoteRequest struct {
 	VehicleID Optional[string] `json:"vehicle_id,omitzero"`
 	// In place of a vehicle.
 	VehicleTypeID Optional[string] `json:"vehicle_type_id,omitzero"`
+}
+
+// Recurrence is part of answers.
+//
+// At least one is not 0.
+type Recurrence struct {
+	// From the completion.
+	Days int64 `json:"days"`
+	// From the odometer at the completion.
+	Meters int64 `json:"meters"`
+}
+
+// RecurrenceInput is part of requests. Members of type [Optional] are absent unless they are
+// set.
+//
+// At least one is not 0.
+type RecurrenceInput struct {
+	// From the completion.
+	Days Optional[int64] `json:"days,omitzero"`
+	// From the odometer at the completion.
+	Meters Optional[int64] `json:"meters,omitzero"`
 }
 
 // Ride is part of answers.
@@ -2552,6 +2735,172 @@ type SubaccountUpdate struct {
 	VehicleTypes Optional[[]VehicleTypeInput] `json:"vehicle_types,omitzero"`
 }
 
+// Task is part of answers.
+//
+// Work on a vehicle.
+type Task struct {
+	// A member of the organization. It is not checked.
+	AssigneeID *string `json:"assignee_id"`
+	// A PUT replaces it. An item that was done already stays done by the same person at the same
+	// time.
+	Checklist   []TaskItem `json:"checklist"`
+	ClosedAt    *time.Time `json:"closed_at"`
+	ClosedBy    *Actor     `json:"closed_by"`
+	CreatedAt   time.Time  `json:"created_at"`
+	CreatedBy   Actor      `json:"created_by"`
+	Description *string    `json:"description"`
+	DueAt       *time.Time `json:"due_at"`
+	// Due when the vehicle's odometer reaches it.
+	DueOdometerMeters *int64 `json:"due_odometer_meters"`
+	// Your own id, unique in the subaccount among records of this type.
+	ExternalID *string `json:"external_id"`
+	ID         string  `json:"id"`
+	// Defaults to maintenance.
+	Kind TaskKind `json:"kind"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// Your own. A PUT merges it key by key; null removes a key.
+	Metadata   map[string]string `json:"metadata"`
+	NextTaskID *string           `json:"next_task_id"`
+	Object     string            `json:"object"`
+	// The task is not closed, and past due_at or due_odometer_meters.
+	Overdue bool `json:"overdue"`
+	// Read and changed by their own operations.
+	Photos []TaskPhoto `json:"photos"`
+	// The task whose recurrence created this one.
+	PreviousTaskID *string `json:"previous_task_id"`
+	// Defaults to normal.
+	Priority TaskPriority `json:"priority"`
+	// When the task is done, the next one is created, due after this interval.
+	Recurrence *Recurrence `json:"recurrence"`
+	StartedAt  *time.Time  `json:"started_at"`
+	// open at creation. done and cancelled are final.
+	State TaskState `json:"state"`
+	// Defaults to the only subaccount in the API key's scope.
+	SubaccountID string `json:"subaccount_id"`
+	// The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+	// closed; one on a ride from its end. A task that a recurrence created does so once it is in
+	// progress.
+	TakesVehicleOut bool `json:"takes_vehicle_out"`
+	// A ticket of the helpdesk. It is not checked.
+	TicketNumber *int64    `json:"ticket_number"`
+	Title        string    `json:"title"`
+	UpdatedAt    time.Time `json:"updated_at"`
+	// Required. The task belongs to the subaccount of its vehicle.
+	VehicleID string `json:"vehicle_id"`
+	// What became of the vehicle when a task that took it out of service was closed.
+	VehicleReturn *VehicleReturn `json:"vehicle_return"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *Task) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *Task) UnmarshalJSON(text []byte) error {
+	type plain Task
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// TaskCreate is part of requests. Members of type [Optional] are absent unless they are set.
+//
+// Work on a vehicle.
+type TaskCreate struct {
+	// A member of the organization. It is not checked.
+	AssigneeID Optional[string] `json:"assignee_id,omitzero"`
+	// A PUT replaces it. An item that was done already stays done by the same person at the same
+	// time.
+	Checklist   Optional[[]TaskItemInput] `json:"checklist,omitzero"`
+	Description Optional[string]          `json:"description,omitzero"`
+	DueAt       Optional[time.Time]       `json:"due_at,omitzero"`
+	// Due when the vehicle's odometer reaches it.
+	DueOdometerMeters Optional[int64] `json:"due_odometer_meters,omitzero"`
+	// Your own id, unique in the subaccount among records of this type.
+	ExternalID Optional[string] `json:"external_id,omitzero"`
+	// Defaults to maintenance.
+	Kind Optional[TaskKind] `json:"kind,omitzero"`
+	// Your own. A PUT merges it key by key; null removes a key.
+	Metadata Optional[map[string]*string] `json:"metadata,omitzero"`
+	// Defaults to normal.
+	Priority Optional[TaskPriority] `json:"priority,omitzero"`
+	// When the task is done, the next one is created, due after this interval.
+	Recurrence Optional[RecurrenceInput] `json:"recurrence,omitzero"`
+	// Defaults to the only subaccount in the API key's scope.
+	SubaccountID Optional[string] `json:"subaccount_id,omitzero"`
+	// The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+	// closed; one on a ride from its end. A task that a recurrence created does so once it is in
+	// progress.
+	TakesVehicleOut Optional[bool] `json:"takes_vehicle_out,omitzero"`
+	// A ticket of the helpdesk. It is not checked.
+	TicketNumber Optional[int64] `json:"ticket_number,omitzero"`
+	Title        string          `json:"title"`
+	// Required. The task belongs to the subaccount of its vehicle.
+	VehicleID Optional[string] `json:"vehicle_id,omitzero"`
+}
+
+// TaskItem is part of answers.
+type TaskItem struct {
+	Done   bool       `json:"done"`
+	DoneAt *time.Time `json:"done_at"`
+	DoneBy *Actor     `json:"done_by"`
+	Text   string     `json:"text"`
+}
+
+// TaskItemInput is part of requests. Members of type [Optional] are absent unless they are
+// set.
+type TaskItemInput struct {
+	Done Optional[bool] `json:"done,omitzero"`
+	Text string         `json:"text"`
+}
+
+// TaskPhoto is part of answers.
+type TaskPhoto struct {
+	ContentType TaskPhotoContentType `json:"content_type"`
+	CreatedAt   time.Time            `json:"created_at"`
+	CreatedBy   Actor                `json:"created_by"`
+	Height      int64                `json:"height"`
+	ID          string               `json:"id"`
+	// Bytes.
+	Size int64 `json:"size"`
+	// Pixels.
+	Width int64 `json:"width"`
+}
+
+// TaskUpdate is part of requests. Members of type [Optional] are absent unless they are set.
+//
+// Work on a vehicle.
+type TaskUpdate struct {
+	// A member of the organization. It is not checked.
+	AssigneeID Optional[string] `json:"assignee_id,omitzero"`
+	// A PUT replaces it. An item that was done already stays done by the same person at the same
+	// time.
+	Checklist   Optional[[]TaskItemInput] `json:"checklist,omitzero"`
+	Description Optional[string]          `json:"description,omitzero"`
+	DueAt       Optional[time.Time]       `json:"due_at,omitzero"`
+	// Due when the vehicle's odometer reaches it.
+	DueOdometerMeters Optional[int64] `json:"due_odometer_meters,omitzero"`
+	// Your own id, unique in the subaccount among records of this type.
+	ExternalID Optional[string] `json:"external_id,omitzero"`
+	// Defaults to maintenance.
+	Kind Optional[TaskKind] `json:"kind,omitzero"`
+	// Your own. A PUT merges it key by key; null removes a key.
+	Metadata Optional[map[string]*string] `json:"metadata,omitzero"`
+	// Defaults to normal.
+	Priority Optional[TaskPriority] `json:"priority,omitzero"`
+	// When the task is done, the next one is created, due after this interval.
+	Recurrence Optional[RecurrenceInput] `json:"recurrence,omitzero"`
+	// open at creation. done and cancelled are final.
+	State Optional[TaskState] `json:"state,omitzero"`
+	// The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+	// closed; one on a ride from its end. A task that a recurrence created does so once it is in
+	// progress.
+	TakesVehicleOut Optional[bool] `json:"takes_vehicle_out,omitzero"`
+	// A ticket of the helpdesk. It is not checked.
+	TicketNumber Optional[int64]  `json:"ticket_number,omitzero"`
+	Title        Optional[string] `json:"title,omitzero"`
+}
+
 // Telemetry is part of requests. Members of type [Optional] are absent unless they are set.
 //
 // Reports of vehicles.
@@ -2851,6 +3200,15 @@ type VehicleEventActor struct {
 	Type VehicleEventActorType `json:"type"`
 }
 
+// VehicleReturn is part of answers.
+type VehicleReturn struct {
+	// Why it is not.
+	Code    *VehicleReturnCode `json:"code"`
+	Message *string            `json:"message"`
+	// The vehicle is back in service.
+	Returned bool `json:"returned"`
+}
+
 // VehicleType is part of answers.
 //
 // The common properties of vehicles.
@@ -3034,6 +3392,16 @@ type ZoneUpdate struct {
 	// rules.
 	Type Optional[ZoneType] `json:"type,omitzero"`
 }
+
+// ActorType is a string with one of the values below, or one that this version does not know.
+type ActorType string
+
+// Values of [ActorType].
+const (
+	ActorTypeKey    ActorType = "key"
+	ActorTypeUser   ActorType = "user"
+	ActorTypeSystem ActorType = "system"
+)
 
 // AnalyticsDateBasis is a string with one of the values below, or one that this version does not know.
 type AnalyticsDateBasis string
@@ -3369,6 +3737,65 @@ const (
 	SubaccountStatusArchived SubaccountStatus = "archived"
 )
 
+// TaskKind is a string with one of the values below, or one that this version does not know.
+type TaskKind string
+
+// Values of [TaskKind].
+const (
+	TaskKindMaintenance TaskKind = "maintenance"
+	TaskKindInspection  TaskKind = "inspection"
+	TaskKindBatterySwap TaskKind = "battery_swap"
+	TaskKindRelocation  TaskKind = "relocation"
+	TaskKindCleaning    TaskKind = "cleaning"
+	TaskKindRepair      TaskKind = "repair"
+	TaskKindOther       TaskKind = "other"
+)
+
+// TaskPhotoContentType is a string with one of the values below, or one that this version does not know.
+type TaskPhotoContentType string
+
+// Values of [TaskPhotoContentType].
+const (
+	TaskPhotoContentTypeImageJpeg TaskPhotoContentType = "image/jpeg"
+	TaskPhotoContentTypeImagePng  TaskPhotoContentType = "image/png"
+	TaskPhotoContentTypeImageWebp TaskPhotoContentType = "image/webp"
+)
+
+// TaskPriority is a string with one of the values below, or one that this version does not know.
+type TaskPriority string
+
+// Values of [TaskPriority].
+const (
+	TaskPriorityLow    TaskPriority = "low"
+	TaskPriorityNormal TaskPriority = "normal"
+	TaskPriorityHigh   TaskPriority = "high"
+	TaskPriorityUrgent TaskPriority = "urgent"
+)
+
+// TaskSort is a string with one of the values below, or one that this version does not know.
+type TaskSort string
+
+// Values of [TaskSort].
+const (
+	TaskSortCreatedAt           TaskSort = "created_at"
+	TaskSortCreatedAtDescending TaskSort = "-created_at"
+	TaskSortUpdatedAt           TaskSort = "updated_at"
+	TaskSortUpdatedAtDescending TaskSort = "-updated_at"
+	TaskSortDueAt               TaskSort = "due_at"
+	TaskSortDueAtDescending     TaskSort = "-due_at"
+)
+
+// TaskState is a string with one of the values below, or one that this version does not know.
+type TaskState string
+
+// Values of [TaskState].
+const (
+	TaskStateOpen       TaskState = "open"
+	TaskStateInProgress TaskState = "in_progress"
+	TaskStateDone       TaskState = "done"
+	TaskStateCancelled  TaskState = "cancelled"
+)
+
 // TelemetryResultResultCode is a string with one of the values below, or one that this version does not know.
 type TelemetryResultResultCode string
 
@@ -3481,6 +3908,16 @@ const (
 	VehiclePropulsionTypeHybrid           VehiclePropulsionType = "hybrid"
 	VehiclePropulsionTypePlugInHybrid     VehiclePropulsionType = "plug_in_hybrid"
 	VehiclePropulsionTypeHydrogenFuelCell VehiclePropulsionType = "hydrogen_fuel_cell"
+)
+
+// VehicleReturnCode is a string with one of the values below, or one that this version does not know.
+type VehicleReturnCode string
+
+// Values of [VehicleReturnCode].
+const (
+	VehicleReturnCodeOpenTasks         VehicleReturnCode = "open_tasks"
+	VehicleReturnCodeInvalidTransition VehicleReturnCode = "invalid_transition"
+	VehicleReturnCodeVehicleLowBattery VehicleReturnCode = "vehicle_low_battery"
 )
 
 // VehicleSort is a string with one of the values below, or one that this version does not know.

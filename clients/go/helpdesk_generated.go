@@ -4319,6 +4319,9 @@ const (
 	DeliveryEventCustomerBlocked       DeliveryEvent = "customer.blocked"
 	DeliveryEventCustomerUnblocked     DeliveryEvent = "customer.unblocked"
 	DeliveryEventCustomerAnonymised    DeliveryEvent = "customer.anonymised"
+	DeliveryEventTaskCreated           DeliveryEvent = "task.created"
+	DeliveryEventTaskUpdated           DeliveryEvent = "task.updated"
+	DeliveryEventTaskDone              DeliveryEvent = "task.done"
 )
 
 // DeliveryState is a string with one of the values below, or one that this version does not know.
@@ -4674,6 +4677,9 @@ const (
 	WebhookEventCustomerBlocked       WebhookEvent = "customer.blocked"
 	WebhookEventCustomerUnblocked     WebhookEvent = "customer.unblocked"
 	WebhookEventCustomerAnonymised    WebhookEvent = "customer.anonymised"
+	WebhookEventTaskCreated           WebhookEvent = "task.created"
+	WebhookEventTaskUpdated           WebhookEvent = "task.updated"
+	WebhookEventTaskDone              WebhookEvent = "task.done"
 	WebhookEventAll                   WebhookEvent = "*"
 )
 

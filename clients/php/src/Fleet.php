@@ -18,6 +18,7 @@ final class Fleet
     public readonly Fleet\Rides $rides;
     public readonly Fleet\Vehicles $vehicles;
     public readonly Fleet\Telemetry $telemetry;
+    public readonly Fleet\Tasks $tasks;
     public readonly Fleet\Customers $customers;
     public readonly Fleet\Pricing $pricing;
     public readonly Fleet\Zones $zones;
@@ -64,6 +65,7 @@ final class Fleet
         $this->rides = new Fleet\Rides($this->connection);
         $this->vehicles = new Fleet\Vehicles($this->connection);
         $this->telemetry = new Fleet\Telemetry($this->connection);
+        $this->tasks = new Fleet\Tasks($this->connection);
         $this->customers = new Fleet\Customers($this->connection);
         $this->pricing = new Fleet\Pricing($this->connection);
         $this->zones = new Fleet\Zones($this->connection);

@@ -6,6 +6,9 @@ import type { PagePromise } from "./page.js";
 import type { Operation } from "./request.js";
 import type { OrUnknown } from "./types.js";
 
+export const ActorType = ["key", "user", "system"] as const;
+export type ActorType = (typeof ActorType)[number];
+
 export const AnalyticsDateBasis = ["started_at", "ended_at"] as const;
 export type AnalyticsDateBasis = (typeof AnalyticsDateBasis)[number];
 
@@ -136,6 +139,29 @@ export type SubaccountAlertType = (typeof SubaccountAlertType)[number];
 export const SubaccountStatus = ["active", "archived"] as const;
 export type SubaccountStatus = (typeof SubaccountStatus)[number];
 
+export const TaskKind = [
+  "maintenance",
+  "inspection",
+  "battery_swap",
+  "relocation",
+  "cleaning",
+  "repair",
+  "other",
+] as const;
+export type TaskKind = (typeof TaskKind)[number];
+
+export const TaskPhotoContentType = ["image/jpeg", "image/png", "image/webp"] as const;
+export type TaskPhotoContentType = (typeof TaskPhotoContentType)[number];
+
+export const TaskPriority = ["low", "normal", "high", "urgent"] as const;
+export type TaskPriority = (typeof TaskPriority)[number];
+
+export const TaskSort = ["created_at", "-created_at", "updated_at", "-updated_at", "due_at", "-due_at"] as const;
+export type TaskSort = (typeof TaskSort)[number];
+
+export const TaskState = ["open", "in_progress", "done", "cancelled"] as const;
+export type TaskState = (typeof TaskState)[number];
+
 export const TelemetryResultResultCode = [
   "duplicate",
   "out_of_order",
@@ -216,6 +242,9 @@ export const VehiclePropulsionType = [
 ] as const;
 export type VehiclePropulsionType = (typeof VehiclePropulsionType)[number];
 
+export const VehicleReturnCode = ["open_tasks", "invalid_transition", "vehicle_low_battery"] as const;
+export type VehicleReturnCode = (typeof VehicleReturnCode)[number];
+
 export const VehicleSort = [
   "created_at",
   "-created_at",
@@ -271,6 +300,12 @@ export type ZoneSort = (typeof ZoneSort)[number];
 
 export const ZoneType = ["service_area", "parking", "no_parking", "slow", "no_ride", "custom"] as const;
 export type ZoneType = (typeof ZoneType)[number];
+
+/** Who did it. */
+export interface Actor {
+  id: string | null;
+  type: OrUnknown<ActorType>;
+}
 
 export interface AnalyticsRevenue {
   /** In the order of periods, then of groups. Without group_by a period without rides is there too. */
@@ -635,6 +670,11 @@ export interface FleetRequestRefusedBy {
   rule: OrUnknown<FleetRequestRefusedByRule>;
 }
 
+export interface Photo {
+  /** Base64 of a JPEG, PNG or WebP of at most 4 MiB. */
+  photo: string;
+}
+
 /** A geographic position. */
 export interface Position {
   accuracy_meters?: number;
@@ -891,6 +931,22 @@ export interface QuoteRequest {
   vehicle_id?: string | null | undefined;
   /** In place of a vehicle. */
   vehicle_type_id?: string | null | undefined;
+}
+
+/** At least one is not 0. */
+export interface Recurrence {
+  /** From the completion. */
+  days: number;
+  /** From the odometer at the completion. */
+  meters: number;
+}
+
+/** At least one is not 0. */
+export interface RecurrenceInput {
+  /** From the completion. */
+  days?: number | undefined;
+  /** From the odometer at the completion. */
+  meters?: number | undefined;
 }
 
 /** A trip, or the reservation of one. */
@@ -1361,6 +1417,154 @@ export interface SubaccountUpdate {
   vehicle_types?: readonly VehicleTypeInput[] | null | undefined;
 }
 
+/** Work on a vehicle. */
+export interface Task {
+  /** A member of the organization. It is not checked. */
+  assignee_id: string | null;
+  /** A PUT replaces it. An item that was done already stays done by the same person at the same time. */
+  checklist: TaskItem[];
+  closed_at: string | null;
+  closed_by: Actor | null;
+  created_at: string;
+  created_by: Actor;
+  description: string | null;
+  due_at: string | null;
+  /** Due when the vehicle's odometer reaches it. */
+  due_odometer_meters: number | null;
+  /** Your own id, unique in the subaccount among records of this type. */
+  external_id: string | null;
+  id: string;
+  /** Defaults to maintenance. */
+  kind: OrUnknown<TaskKind>;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** Your own. A PUT merges it key by key; null removes a key. */
+  metadata: Record<string, string>;
+  next_task_id: string | null;
+  object: "task";
+  /** The task is not closed, and past due_at or due_odometer_meters. */
+  overdue: boolean;
+  /** Read and changed by their own operations. */
+  photos: TaskPhoto[];
+  /** The task whose recurrence created this one. */
+  previous_task_id: string | null;
+  /** Defaults to normal. */
+  priority: OrUnknown<TaskPriority>;
+  /** When the task is done, the next one is created, due after this interval. */
+  recurrence: Recurrence | null;
+  started_at: string | null;
+  /** open at creation. done and cancelled are final. */
+  state: OrUnknown<TaskState>;
+  /** Defaults to the only subaccount in the API key's scope. */
+  subaccount_id: string;
+  /**
+   * The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+   * closed; one on a ride from its end. A task that a recurrence created does so once it is in
+   * progress.
+   */
+  takes_vehicle_out: boolean;
+  /** A ticket of the helpdesk. It is not checked. */
+  ticket_number: number | null;
+  title: string;
+  updated_at: string;
+  /** Required. The task belongs to the subaccount of its vehicle. */
+  vehicle_id: string;
+  /** What became of the vehicle when a task that took it out of service was closed. */
+  vehicle_return: VehicleReturn | null;
+}
+
+/** Work on a vehicle. */
+export interface TaskCreate {
+  /** A member of the organization. It is not checked. */
+  assignee_id?: string | null | undefined;
+  /** A PUT replaces it. An item that was done already stays done by the same person at the same time. */
+  checklist?: readonly TaskItemInput[] | null | undefined;
+  description?: string | null | undefined;
+  due_at?: Date | string | null | undefined;
+  /** Due when the vehicle's odometer reaches it. */
+  due_odometer_meters?: number | null | undefined;
+  /** Your own id, unique in the subaccount among records of this type. */
+  external_id?: string | null | undefined;
+  /** Defaults to maintenance. */
+  kind?: TaskKind | undefined;
+  /** Your own. A PUT merges it key by key; null removes a key. */
+  metadata?: Record<string, string | null> | null | undefined;
+  /** Defaults to normal. */
+  priority?: TaskPriority | undefined;
+  /** When the task is done, the next one is created, due after this interval. */
+  recurrence?: RecurrenceInput | null | undefined;
+  /** Defaults to the only subaccount in the API key's scope. */
+  subaccount_id?: string | undefined;
+  /**
+   * The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+   * closed; one on a ride from its end. A task that a recurrence created does so once it is in
+   * progress.
+   */
+  takes_vehicle_out?: boolean | undefined;
+  /** A ticket of the helpdesk. It is not checked. */
+  ticket_number?: number | null | undefined;
+  title: string;
+  /** Required. The task belongs to the subaccount of its vehicle. */
+  vehicle_id?: string | undefined;
+}
+
+export interface TaskItem {
+  done: boolean;
+  done_at: string | null;
+  done_by: Actor | null;
+  text: string;
+}
+
+export interface TaskItemInput {
+  done?: boolean | undefined;
+  text: string;
+}
+
+export interface TaskPhoto {
+  content_type: OrUnknown<TaskPhotoContentType>;
+  created_at: string;
+  created_by: Actor;
+  height: number;
+  id: string;
+  /** Bytes. */
+  size: number;
+  /** Pixels. */
+  width: number;
+}
+
+/** Work on a vehicle. */
+export interface TaskUpdate {
+  /** A member of the organization. It is not checked. */
+  assignee_id?: string | null | undefined;
+  /** A PUT replaces it. An item that was done already stays done by the same person at the same time. */
+  checklist?: readonly TaskItemInput[] | null | undefined;
+  description?: string | null | undefined;
+  due_at?: Date | string | null | undefined;
+  /** Due when the vehicle's odometer reaches it. */
+  due_odometer_meters?: number | null | undefined;
+  /** Your own id, unique in the subaccount among records of this type. */
+  external_id?: string | null | undefined;
+  /** Defaults to maintenance. */
+  kind?: TaskKind | undefined;
+  /** Your own. A PUT merges it key by key; null removes a key. */
+  metadata?: Record<string, string | null> | null | undefined;
+  /** Defaults to normal. */
+  priority?: TaskPriority | undefined;
+  /** When the task is done, the next one is created, due after this interval. */
+  recurrence?: RecurrenceInput | null | undefined;
+  /** open at creation. done and cancelled are final. */
+  state?: TaskState | undefined;
+  /**
+   * The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+   * closed; one on a ride from its end. A task that a recurrence created does so once it is in
+   * progress.
+   */
+  takes_vehicle_out?: boolean | undefined;
+  /** A ticket of the helpdesk. It is not checked. */
+  ticket_number?: number | null | undefined;
+  title?: string | undefined;
+}
+
 /** Reports of vehicles. */
 export interface Telemetry {
   reports: readonly TelemetryReportInput[];
@@ -1569,6 +1773,14 @@ export interface VehicleEvent {
 export interface VehicleEventActor {
   id: string | null;
   type: OrUnknown<VehicleEventActorType>;
+}
+
+export interface VehicleReturn {
+  /** Why it is not. */
+  code: OrUnknown<VehicleReturnCode> | null;
+  message: string | null;
+  /** The vehicle is back in service. */
+  returned: boolean;
 }
 
 /** The common properties of vehicles. */
@@ -1923,6 +2135,56 @@ export interface FleetGetVehicleTrackParams {
   simplify_meters?: number | undefined;
 }
 
+/** The query of `tasks.list`. */
+export interface FleetListTasksParams {
+  /** Only records with one of these. */
+  vehicle_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
+  kind?: readonly TaskKind[] | undefined;
+  /** Only records with one of these. */
+  state?: readonly TaskState[] | undefined;
+  /** Only records with one of these. */
+  assignee_id?: readonly string[] | undefined;
+  /** Only records with this overdue. */
+  overdue?: boolean | undefined;
+  /** Only records with this ticket_number. */
+  ticket_number?: number | undefined;
+  /** Only records with one of these. */
+  external_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
+  subaccount_id?: readonly string[] | undefined;
+  /** due_at at or after this. */
+  due_at_gte?: Date | string | undefined;
+  /** due_at after this. */
+  due_at_gt?: Date | string | undefined;
+  /** due_at at or before this. */
+  due_at_lte?: Date | string | undefined;
+  /** due_at before this. */
+  due_at_lt?: Date | string | undefined;
+  /** created_at at or after this. */
+  created_at_gte?: Date | string | undefined;
+  /** created_at after this. */
+  created_at_gt?: Date | string | undefined;
+  /** created_at at or before this. */
+  created_at_lte?: Date | string | undefined;
+  /** created_at before this. */
+  created_at_lt?: Date | string | undefined;
+  /** updated_at at or after this. */
+  updated_at_gte?: Date | string | undefined;
+  /** updated_at after this. */
+  updated_at_gt?: Date | string | undefined;
+  /** updated_at at or before this. */
+  updated_at_lte?: Date | string | undefined;
+  /** updated_at before this. */
+  updated_at_lt?: Date | string | undefined;
+  /** How many records a page has. */
+  limit?: number | undefined;
+  /** The next_cursor of the page before. */
+  cursor?: string | undefined;
+  /** The order; with - the largest first. */
+  sort?: TaskSort | undefined;
+}
+
 /** The query of `customers.list`. */
 export interface FleetListCustomersParams {
   /** Only records with one of these. */
@@ -2202,6 +2464,30 @@ const operations = {
   getVehicleTrack: { method: "GET", path: "/vehicles/{id}/track" },
   createVehicleTracker: { method: "POST", path: "/vehicles/{id}/tracker" },
   deleteVehicleTracker: { method: "DELETE", path: "/vehicles/{id}/tracker" },
+  listTasks: {
+    method: "GET",
+    path: "/tasks",
+    wire: {
+      due_at_gte: "due_at[gte]",
+      due_at_gt: "due_at[gt]",
+      due_at_lte: "due_at[lte]",
+      due_at_lt: "due_at[lt]",
+      created_at_gte: "created_at[gte]",
+      created_at_gt: "created_at[gt]",
+      created_at_lte: "created_at[lte]",
+      created_at_lt: "created_at[lt]",
+      updated_at_gte: "updated_at[gte]",
+      updated_at_gt: "updated_at[gt]",
+      updated_at_lte: "updated_at[lte]",
+      updated_at_lt: "updated_at[lt]",
+    },
+  },
+  createTask: { method: "POST", path: "/tasks" },
+  getTask: { method: "GET", path: "/tasks/{id}" },
+  updateTask: { method: "PUT", path: "/tasks/{id}" },
+  createTaskPhoto: { method: "POST", path: "/tasks/{id}/photos" },
+  getTaskPhoto: { method: "GET", path: "/tasks/{id}/photos/{photo_id}" },
+  deleteTaskPhoto: { method: "DELETE", path: "/tasks/{id}/photos/{photo_id}" },
   listCustomers: {
     method: "GET",
     path: "/customers",
@@ -2547,6 +2833,107 @@ export class FleetTelemetry {
   /** Invalidate the address for a vehicle's tracker. */
   deleteVehicleTracker(id: string, options?: CallOptions): Promise<void> {
     return this.#core.json(operations.deleteVehicleTracker, [id], undefined, undefined, options);
+  }
+}
+
+/** Maintenance, repairs and other work on vehicles. Keys need the permissions of vehicles. */
+export class FleetTasks {
+  readonly #core: Core;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /**
+   * List tasks.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
+  list(params?: FleetListTasksParams, options?: CallOptions): PagePromise<Task> {
+    return this.#core.list(operations.listTasks, [], params, options);
+  }
+
+  /** Returns all records one by one, as of one moment. The export is not held in memory. */
+  export(params?: Omit<FleetListTasksParams, "cursor" | "limit">, options?: CallOptions): AsyncIterable<Task> {
+    return this.#core.export(operations.listTasks, [], params, options);
+  }
+
+  /** Returns the same as CSV, in parts of any length. */
+  exportCsv(params?: Omit<FleetListTasksParams, "cursor" | "limit">, options?: CallOptions): AsyncIterable<string> {
+    return this.#core.exportCsv(operations.listTasks, [], params, options);
+  }
+
+  /**
+   * Create a task.
+   *
+   * A key without the permission vehicles.read gets only id and object of the record.
+   */
+  create(body: TaskCreate, options?: CallOptions): Promise<Task> {
+    return this.#core.json(operations.createTask, [], undefined, body, options);
+  }
+
+  /**
+   * Read a task.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
+  get(id: string, options: ConditionalOptions): Promise<Task | null>;
+  get(id: string, options?: CallOptions): Promise<Task>;
+  get(id: string, options?: CallOptions): Promise<Task | null> {
+    return this.#core.json(operations.getTask, [id], undefined, undefined, options);
+  }
+
+  /**
+   * Change a task, start it or close it.
+   *
+   * A vehicle that the task took out of service returns when the task is closed, if no other task
+   * prevents it and a PUT might set it available; `vehicle_return` has the result.
+   *
+   * A key without the permission vehicles.read gets only id and object of the record.
+   *
+   * The body may repeat read-only members with their stored values.
+   */
+  update(id: string, body: TaskUpdate, options?: CallOptions): Promise<Task> {
+    return this.#core.json(operations.updateTask, [id], undefined, body, options);
+  }
+
+  /**
+   * Add a photo to a task.
+   *
+   * A key without the permission vehicles.read gets only id and object of the record.
+   */
+  createPhoto(id: string, body: Photo, options?: CallOptions): Promise<Task> {
+    return this.#core.json(operations.createTaskPhoto, [id], undefined, body, options);
+  }
+
+  /**
+   * Read a photo of a task.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
+  getPhoto(id: string, photoId: string, options?: CallOptions): AsyncIterable<Uint8Array> {
+    return this.#core.file(operations.getTaskPhoto, [id, photoId], options);
+  }
+
+  /** Delete a photo of a task. */
+  deletePhoto(id: string, photoId: string, options?: CallOptions): Promise<void> {
+    return this.#core.json(operations.deleteTaskPhoto, [id, photoId], undefined, undefined, options);
+  }
+
+  /**
+   * Reads the record and writes the changes that the function returns. If somebody else changed the
+   * record in between, this is repeated with the new record, up to five times.
+   */
+  modify(
+    id: string,
+    change: (record: Task) => TaskUpdate | Promise<TaskUpdate>,
+    options?: ModifyOptions,
+  ): Promise<Task> {
+    return this.#core.modify(operations.getTask, operations.updateTask, [id], change, options);
   }
 }
 
@@ -3112,6 +3499,7 @@ export class Fleet {
   readonly rides: FleetRides;
   readonly vehicles: FleetVehicles;
   readonly telemetry: FleetTelemetry;
+  readonly tasks: FleetTasks;
   readonly customers: FleetCustomers;
   readonly pricing: FleetPricing;
   readonly zones: FleetZones;
@@ -3125,6 +3513,7 @@ export class Fleet {
     this.rides = new FleetRides(core);
     this.vehicles = new FleetVehicles(core);
     this.telemetry = new FleetTelemetry(core);
+    this.tasks = new FleetTasks(core);
     this.customers = new FleetCustomers(core);
     this.pricing = new FleetPricing(core);
     this.zones = new FleetZones(core);

@@ -89,6 +89,9 @@ export const DeliveryEvent = [
   "customer.blocked",
   "customer.unblocked",
   "customer.anonymised",
+  "task.created",
+  "task.updated",
+  "task.done",
 ] as const;
 export type DeliveryEvent = (typeof DeliveryEvent)[number];
 
@@ -257,6 +260,9 @@ export const WebhookEvent = [
   "customer.blocked",
   "customer.unblocked",
   "customer.anonymised",
+  "task.created",
+  "task.updated",
+  "task.done",
   "*",
 ] as const;
 export type WebhookEvent = (typeof WebhookEvent)[number];

@@ -41,6 +41,9 @@ final class DeliveryEvent
     public const CUSTOMER_BLOCKED = 'customer.blocked';
     public const CUSTOMER_UNBLOCKED = 'customer.unblocked';
     public const CUSTOMER_ANONYMISED = 'customer.anonymised';
+    public const TASK_CREATED = 'task.created';
+    public const TASK_UPDATED = 'task.updated';
+    public const TASK_DONE = 'task.done';
 
     private function __construct()
     {

@@ -7,6 +7,7 @@ require_relative "fleet/records"
 require_relative "fleet/rides"
 require_relative "fleet/vehicles"
 require_relative "fleet/telemetry"
+require_relative "fleet/tasks"
 require_relative "fleet/customers"
 require_relative "fleet/pricing"
 require_relative "fleet/zones"
@@ -24,6 +25,8 @@ module Kickstand
     attr_reader :vehicles
     # @return [Telemetry]
     attr_reader :telemetry
+    # @return [Tasks]
+    attr_reader :tasks
     # @return [Customers]
     attr_reader :customers
     # @return [Pricing]
@@ -45,6 +48,7 @@ module Kickstand
       @rides = Rides.new(@http)
       @vehicles = Vehicles.new(@http)
       @telemetry = Telemetry.new(@http)
+      @tasks = Tasks.new(@http)
       @customers = Customers.new(@http)
       @pricing = Pricing.new(@http)
       @zones = Zones.new(@http)

@@ -14,6 +14,7 @@ from .resources import (
     RidesResource,
     SandboxResource,
     SettingsResource,
+    TasksResource,
     TelemetryResource,
     VehiclesResource,
     ZonesResource,
@@ -49,6 +50,13 @@ class Fleet(Client):
     def telemetry(self) -> TelemetryResource:
         """Reports of many vehicles at once, tracks, and histories of states."""
         return TelemetryResource(self._core)
+
+    @cached_property
+    def tasks(self) -> TasksResource:
+        """Maintenance, repairs and other work on vehicles. Keys need the permissions of
+        vehicles.
+        """
+        return TasksResource(self._core)
 
     @cached_property
     def customers(self) -> CustomersResource:

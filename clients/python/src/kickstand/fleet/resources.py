@@ -40,6 +40,7 @@ from .types import (
     PricingPlanSort,
     PricingPlanUpdate,
     Quote,
+    RecurrenceInput,
     Ride,
     RideCreateStatus,
     RideExpand,
@@ -60,6 +61,13 @@ from .types import (
     SubaccountGbfsInput,
     SubaccountMdsInput,
     SubaccountStatus,
+    Task,
+    TaskItemInput,
+    TaskKind,
+    TaskPriority,
+    TaskSort,
+    TaskState,
+    TaskUpdate,
     TelemetryReportInput,
     TelemetryResult,
     Track,
@@ -92,6 +100,7 @@ __all__ = [
     "RidesResource",
     "SandboxResource",
     "SettingsResource",
+    "TasksResource",
     "TelemetryResource",
     "VehiclesResource",
     "ZonesResource",
@@ -1581,6 +1590,579 @@ class TelemetryResource:
             },
             options=options,
         )
+
+
+class TasksResource:
+    """Maintenance, repairs and other work on vehicles. Keys need the permissions of vehicles."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def list(
+        self,
+        *,
+        vehicle_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        kind: AnyOf[TaskKind] | NotGiven = NOT_GIVEN,
+        state: AnyOf[TaskState] | NotGiven = NOT_GIVEN,
+        assignee_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        overdue: bool | NotGiven = NOT_GIVEN,
+        ticket_number: int | NotGiven = NOT_GIVEN,
+        external_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        due_at_gte: datetime | NotGiven = NOT_GIVEN,
+        due_at_gt: datetime | NotGiven = NOT_GIVEN,
+        due_at_lte: datetime | NotGiven = NOT_GIVEN,
+        due_at_lt: datetime | NotGiven = NOT_GIVEN,
+        created_at_gte: datetime | NotGiven = NOT_GIVEN,
+        created_at_gt: datetime | NotGiven = NOT_GIVEN,
+        created_at_lte: datetime | NotGiven = NOT_GIVEN,
+        created_at_lt: datetime | NotGiven = NOT_GIVEN,
+        updated_at_gte: datetime | NotGiven = NOT_GIVEN,
+        updated_at_gt: datetime | NotGiven = NOT_GIVEN,
+        updated_at_lte: datetime | NotGiven = NOT_GIVEN,
+        updated_at_lt: datetime | NotGiven = NOT_GIVEN,
+        limit: int | NotGiven = NOT_GIVEN,
+        cursor: str | NotGiven = NOT_GIVEN,
+        sort: TaskSort | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Page[Task]:
+        """List tasks.
+
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
+        Needs the permission vehicles.read.
+
+        Args:
+            vehicle_id: Only records with one of these.
+            kind: Only records with one of these.
+            state: Only records with one of these.
+            assignee_id: Only records with one of these.
+            overdue: Only records with this overdue.
+            ticket_number: Only records with this ticket_number.
+            external_id: Only records with one of these.
+            subaccount_id: Only records with one of these.
+            due_at_gte: due_at at or after this.
+            due_at_gt: due_at after this.
+            due_at_lte: due_at at or before this.
+            due_at_lt: due_at before this.
+            created_at_gte: created_at at or after this.
+            created_at_gt: created_at after this.
+            created_at_lte: created_at at or before this.
+            created_at_lt: created_at before this.
+            updated_at_gte: updated_at at or after this.
+            updated_at_gt: updated_at after this.
+            updated_at_lte: updated_at at or before this.
+            updated_at_lt: updated_at before this.
+            limit: How many records a page has.
+            cursor: The next_cursor of the page before.
+            sort: The order; with - the largest first.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+        """
+        return self._core.page(
+            Task,
+            "/tasks",
+            query={
+                "vehicle_id": any_of(vehicle_id),
+                "kind": any_of(kind),
+                "state": any_of(state),
+                "assignee_id": any_of(assignee_id),
+                "overdue": overdue,
+                "ticket_number": ticket_number,
+                "external_id": any_of(external_id),
+                "subaccount_id": any_of(subaccount_id),
+                "due_at[gte]": due_at_gte,
+                "due_at[gt]": due_at_gt,
+                "due_at[lte]": due_at_lte,
+                "due_at[lt]": due_at_lt,
+                "created_at[gte]": created_at_gte,
+                "created_at[gt]": created_at_gt,
+                "created_at[lte]": created_at_lte,
+                "created_at[lt]": created_at_lt,
+                "updated_at[gte]": updated_at_gte,
+                "updated_at[gt]": updated_at_gt,
+                "updated_at[lte]": updated_at_lte,
+                "updated_at[lt]": updated_at_lt,
+                "limit": limit,
+                "cursor": cursor,
+                "sort": sort,
+            },
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def export(
+        self,
+        *,
+        vehicle_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        kind: AnyOf[TaskKind] | NotGiven = NOT_GIVEN,
+        state: AnyOf[TaskState] | NotGiven = NOT_GIVEN,
+        assignee_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        overdue: bool | NotGiven = NOT_GIVEN,
+        ticket_number: int | NotGiven = NOT_GIVEN,
+        external_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        due_at_gte: datetime | NotGiven = NOT_GIVEN,
+        due_at_gt: datetime | NotGiven = NOT_GIVEN,
+        due_at_lte: datetime | NotGiven = NOT_GIVEN,
+        due_at_lt: datetime | NotGiven = NOT_GIVEN,
+        created_at_gte: datetime | NotGiven = NOT_GIVEN,
+        created_at_gt: datetime | NotGiven = NOT_GIVEN,
+        created_at_lte: datetime | NotGiven = NOT_GIVEN,
+        created_at_lt: datetime | NotGiven = NOT_GIVEN,
+        updated_at_gte: datetime | NotGiven = NOT_GIVEN,
+        updated_at_gt: datetime | NotGiven = NOT_GIVEN,
+        updated_at_lte: datetime | NotGiven = NOT_GIVEN,
+        updated_at_lt: datetime | NotGiven = NOT_GIVEN,
+        sort: TaskSort | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Export[Task]:
+        """Export the records of list() one by one, from one consistent snapshot.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export(
+            Task,
+            "/tasks",
+            query={
+                "vehicle_id": any_of(vehicle_id),
+                "kind": any_of(kind),
+                "state": any_of(state),
+                "assignee_id": any_of(assignee_id),
+                "overdue": overdue,
+                "ticket_number": ticket_number,
+                "external_id": any_of(external_id),
+                "subaccount_id": any_of(subaccount_id),
+                "due_at[gte]": due_at_gte,
+                "due_at[gt]": due_at_gt,
+                "due_at[lte]": due_at_lte,
+                "due_at[lt]": due_at_lt,
+                "created_at[gte]": created_at_gte,
+                "created_at[gt]": created_at_gt,
+                "created_at[lte]": created_at_lte,
+                "created_at[lt]": created_at_lt,
+                "updated_at[gte]": updated_at_gte,
+                "updated_at[gt]": updated_at_gt,
+                "updated_at[lte]": updated_at_lte,
+                "updated_at[lt]": updated_at_lt,
+                "sort": sort,
+            },
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def export_csv(
+        self,
+        *,
+        vehicle_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        kind: AnyOf[TaskKind] | NotGiven = NOT_GIVEN,
+        state: AnyOf[TaskState] | NotGiven = NOT_GIVEN,
+        assignee_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        overdue: bool | NotGiven = NOT_GIVEN,
+        ticket_number: int | NotGiven = NOT_GIVEN,
+        external_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        due_at_gte: datetime | NotGiven = NOT_GIVEN,
+        due_at_gt: datetime | NotGiven = NOT_GIVEN,
+        due_at_lte: datetime | NotGiven = NOT_GIVEN,
+        due_at_lt: datetime | NotGiven = NOT_GIVEN,
+        created_at_gte: datetime | NotGiven = NOT_GIVEN,
+        created_at_gt: datetime | NotGiven = NOT_GIVEN,
+        created_at_lte: datetime | NotGiven = NOT_GIVEN,
+        created_at_lt: datetime | NotGiven = NOT_GIVEN,
+        updated_at_gte: datetime | NotGiven = NOT_GIVEN,
+        updated_at_gt: datetime | NotGiven = NOT_GIVEN,
+        updated_at_lte: datetime | NotGiven = NOT_GIVEN,
+        updated_at_lt: datetime | NotGiven = NOT_GIVEN,
+        sort: TaskSort | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Export the records of list() as CSV with a header row.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export_csv(
+            "/tasks",
+            query={
+                "vehicle_id": any_of(vehicle_id),
+                "kind": any_of(kind),
+                "state": any_of(state),
+                "assignee_id": any_of(assignee_id),
+                "overdue": overdue,
+                "ticket_number": ticket_number,
+                "external_id": any_of(external_id),
+                "subaccount_id": any_of(subaccount_id),
+                "due_at[gte]": due_at_gte,
+                "due_at[gt]": due_at_gt,
+                "due_at[lte]": due_at_lte,
+                "due_at[lt]": due_at_lt,
+                "created_at[gte]": created_at_gte,
+                "created_at[gt]": created_at_gt,
+                "created_at[lte]": created_at_lte,
+                "created_at[lt]": created_at_lt,
+                "updated_at[gte]": updated_at_gte,
+                "updated_at[gt]": updated_at_gt,
+                "updated_at[lte]": updated_at_lte,
+                "updated_at[lt]": updated_at_lt,
+                "sort": sort,
+            },
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def create(
+        self,
+        *,
+        title: str,
+        assignee_id: str | None | NotGiven = NOT_GIVEN,
+        checklist: Sequence[TaskItemInput] | None | NotGiven = NOT_GIVEN,
+        description: str | None | NotGiven = NOT_GIVEN,
+        due_at: datetime | None | NotGiven = NOT_GIVEN,
+        due_odometer_meters: int | None | NotGiven = NOT_GIVEN,
+        external_id: str | None | NotGiven = NOT_GIVEN,
+        kind: TaskKind | NotGiven = NOT_GIVEN,
+        metadata: Mapping[str, str | None] | None | NotGiven = NOT_GIVEN,
+        priority: TaskPriority | NotGiven = NOT_GIVEN,
+        recurrence: RecurrenceInput | None | NotGiven = NOT_GIVEN,
+        subaccount_id: str | NotGiven = NOT_GIVEN,
+        takes_vehicle_out: bool | NotGiven = NOT_GIVEN,
+        ticket_number: int | None | NotGiven = NOT_GIVEN,
+        vehicle_id: str | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Task:
+        """Create a task.
+
+        A key without the permission vehicles.read gets only id and object of the record.
+
+        Needs the permission vehicles.update.
+
+        Args:
+            assignee_id: A member of the organization. It is not checked.
+            checklist: A PUT replaces it. An item that was done already stays done by the same
+                person at the same time.
+            due_odometer_meters: Due when the vehicle's odometer reaches it.
+            external_id: Your own id, unique in the subaccount among records of this type.
+            kind: Defaults to maintenance.
+            metadata: Your own. A PUT merges it key by key; null removes a key.
+            priority: Defaults to normal.
+            recurrence: When the task is done, the next one is created, due after this
+                interval.
+            subaccount_id: Defaults to the only subaccount in the API key's scope.
+            takes_vehicle_out: The vehicle is out of service (`non_operational`, event
+                `maintenance`) until the task is closed; one on a ride from its end. A task
+                that a recurrence created does so once it is in progress.
+            ticket_number: A ticket of the helpdesk. It is not checked.
+            vehicle_id: Required. The task belongs to the subaccount of its vehicle.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Task,
+            "POST",
+            "/tasks",
+            body={
+                "assignee_id": assignee_id,
+                "checklist": checklist,
+                "description": description,
+                "due_at": due_at,
+                "due_odometer_meters": due_odometer_meters,
+                "external_id": external_id,
+                "kind": kind,
+                "metadata": metadata,
+                "priority": priority,
+                "recurrence": recurrence,
+                "subaccount_id": subaccount_id,
+                "takes_vehicle_out": takes_vehicle_out,
+                "ticket_number": ticket_number,
+                "title": title,
+                "vehicle_id": vehicle_id,
+            },
+            headers={"X-Subaccount-Id": subaccount, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    @overload
+    def get(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Task:
+        """Read a task."""
+
+    @overload
+    def get(
+        self,
+        id: str,
+        *,
+        if_none_match: str,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Task | None:
+        """Read a task. Or return None, while it has the ETag."""
+
+    def get(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Task | None:
+        """Read a task.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
+        Needs the permission vehicles.read.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.changed(
+            Task,
+            f"/tasks/{segment(id)}",
+            headers={"X-Subaccount-Id": subaccount, "If-None-Match": if_none_match},
+            options=options,
+        )
+
+    def update(
+        self,
+        id: str,
+        *,
+        assignee_id: str | None | NotGiven = NOT_GIVEN,
+        checklist: Sequence[TaskItemInput] | None | NotGiven = NOT_GIVEN,
+        description: str | None | NotGiven = NOT_GIVEN,
+        due_at: datetime | None | NotGiven = NOT_GIVEN,
+        due_odometer_meters: int | None | NotGiven = NOT_GIVEN,
+        external_id: str | None | NotGiven = NOT_GIVEN,
+        kind: TaskKind | NotGiven = NOT_GIVEN,
+        metadata: Mapping[str, str | None] | None | NotGiven = NOT_GIVEN,
+        priority: TaskPriority | NotGiven = NOT_GIVEN,
+        recurrence: RecurrenceInput | None | NotGiven = NOT_GIVEN,
+        state: TaskState | NotGiven = NOT_GIVEN,
+        takes_vehicle_out: bool | NotGiven = NOT_GIVEN,
+        ticket_number: int | None | NotGiven = NOT_GIVEN,
+        title: str | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Task:
+        """Change a task, start it or close it.
+
+        A vehicle that the task took out of service returns when the task is closed, if no
+        other task prevents it and a PUT might set it available; `vehicle_return` has the
+        result.
+
+        A key without the permission vehicles.read gets only id and object of the record.
+
+        The body may repeat read-only members with their stored values.
+
+        Needs the permission vehicles.update.
+
+        Args:
+            assignee_id: A member of the organization. It is not checked.
+            checklist: A PUT replaces it. An item that was done already stays done by the same
+                person at the same time.
+            due_odometer_meters: Due when the vehicle's odometer reaches it.
+            external_id: Your own id, unique in the subaccount among records of this type.
+            kind: Defaults to maintenance.
+            metadata: Your own. A PUT merges it key by key; null removes a key.
+            priority: Defaults to normal.
+            recurrence: When the task is done, the next one is created, due after this
+                interval.
+            state: open at creation. done and cancelled are final.
+            takes_vehicle_out: The vehicle is out of service (`non_operational`, event
+                `maintenance`) until the task is closed; one on a ride from its end. A task
+                that a recurrence created does so once it is in progress.
+            ticket_number: A ticket of the helpdesk. It is not checked.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Task,
+            "PUT",
+            f"/tasks/{segment(id)}",
+            body={
+                "assignee_id": assignee_id,
+                "checklist": checklist,
+                "description": description,
+                "due_at": due_at,
+                "due_odometer_meters": due_odometer_meters,
+                "external_id": external_id,
+                "kind": kind,
+                "metadata": metadata,
+                "priority": priority,
+                "recurrence": recurrence,
+                "state": state,
+                "takes_vehicle_out": takes_vehicle_out,
+                "ticket_number": ticket_number,
+                "title": title,
+            },
+            headers={
+                "X-Subaccount-Id": subaccount,
+                "If-Match": if_match,
+                "Idempotency-Key": idempotency_key,
+            },
+            options=options,
+        )
+
+    def create_photo(
+        self,
+        id: str,
+        *,
+        photo: str,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Task:
+        """Add a photo to a task.
+
+        A key without the permission vehicles.read gets only id and object of the record.
+
+        Needs the permission vehicles.update.
+
+        Args:
+            photo: Base64 of a JPEG, PNG or WebP of at most 4 MiB.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Task,
+            "POST",
+            f"/tasks/{segment(id)}/photos",
+            body={"photo": photo},
+            headers={"X-Subaccount-Id": subaccount, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    @overload
+    def get_photo(
+        self,
+        id: str,
+        photo_id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Read a photo of a task."""
+
+    @overload
+    def get_photo(
+        self,
+        id: str,
+        photo_id: str,
+        *,
+        if_none_match: str,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download | None:
+        """Read a photo of a task. Or return None, while it has the ETag."""
+
+    def get_photo(
+        self,
+        id: str,
+        photo_id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download | None:
+        """Read a photo of a task.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
+        Needs the permission vehicles.read.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.download(
+            f"/tasks/{segment(id)}/photos/{segment(photo_id)}",
+            headers={"X-Subaccount-Id": subaccount, "If-None-Match": if_none_match},
+            options=options,
+        )
+
+    def delete_photo(
+        self,
+        id: str,
+        photo_id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> None:
+        """Delete a photo of a task.
+
+        Needs the permission vehicles.update.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.nothing(
+            "DELETE",
+            f"/tasks/{segment(id)}/photos/{segment(photo_id)}",
+            headers={
+                "X-Subaccount-Id": subaccount,
+                "If-Match": if_match,
+                "Idempotency-Key": idempotency_key,
+            },
+            options=options,
+        )
+
+    def modify(
+        self,
+        id: str,
+        change: Callable[[Task], TaskUpdate | None],
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Task:
+        """Get a record and update it with the changes that change returns.
+
+        If it was changed in between, both are repeated, four times at most. Without changes
+        it is not updated.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+        """
+
+        def get() -> Task:
+            return self._core.record(
+                Task,
+                "GET",
+                f"/tasks/{segment(id)}",
+                headers={"X-Subaccount-Id": subaccount},
+                options=options,
+            )
+
+        def update(changes: TaskUpdate, etag: str) -> Task:
+            return self._core.record(
+                Task,
+                "PUT",
+                f"/tasks/{segment(id)}",
+                body=changes,
+                headers={"X-Subaccount-Id": subaccount, "If-Match": etag},
+                options=options,
+            )
+
+        return self._core.modify(get, change, update)
 
 
 class CustomersResource:

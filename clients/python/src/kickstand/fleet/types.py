@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing_extensions import Required
 
 __all__ = [
+    "Actor",
+    "ActorType",
     "AnalyticsDateBasis",
     "AnalyticsRevenue",
     "AnalyticsRevenueRow",
@@ -51,6 +53,7 @@ __all__ = [
     "FleetRequestRefusedBy",
     "FleetRequestRefusedByRule",
     "FleetSettingsSort",
+    "Photo",
     "Position",
     "PositionInput",
     "PriceExplanation",
@@ -68,6 +71,8 @@ __all__ = [
     "PricingPlanUpdate",
     "Quote",
     "QuoteRequest",
+    "Recurrence",
+    "RecurrenceInput",
     "Ride",
     "RideCancelReason",
     "RideCreate",
@@ -103,6 +108,17 @@ __all__ = [
     "SubaccountMdsInput",
     "SubaccountStatus",
     "SubaccountUpdate",
+    "Task",
+    "TaskCreate",
+    "TaskItem",
+    "TaskItemInput",
+    "TaskKind",
+    "TaskPhoto",
+    "TaskPhotoContentType",
+    "TaskPriority",
+    "TaskSort",
+    "TaskState",
+    "TaskUpdate",
     "Telemetry",
     "TelemetryReportInput",
     "TelemetryReportLocationInput",
@@ -126,6 +142,8 @@ __all__ = [
     "VehicleIgnored",
     "VehicleLastEvent",
     "VehiclePropulsionType",
+    "VehicleReturn",
+    "VehicleReturnCode",
     "VehicleSort",
     "VehicleState",
     "VehicleType",
@@ -140,6 +158,7 @@ __all__ = [
     "ZoneUpdate",
 ]
 
+ActorType = Literal["key", "user", "system"]
 AnalyticsDateBasis = Literal["started_at", "ended_at"]
 AnalyticsVehiclesGroupBy = Literal["subaccount_id", "vehicle_type_id"]
 FleetAnalyticsGranularity = Literal["hour", "day", "week", "month", "total"]
@@ -217,6 +236,19 @@ RideUpdateStatus = Literal["active", "paused", "completed", "cancelled"]
 SettingsPlan = Literal["standard", "professional", "enterprise"]
 SubaccountAlertType = Literal["system_closure", "other"]
 SubaccountStatus = Literal["active", "archived"]
+TaskKind = Literal[
+    "maintenance",
+    "inspection",
+    "battery_swap",
+    "relocation",
+    "cleaning",
+    "repair",
+    "other",
+]
+TaskPhotoContentType = Literal["image/jpeg", "image/png", "image/webp"]
+TaskPriority = Literal["low", "normal", "high", "urgent"]
+TaskSort = Literal["created_at", "-created_at", "updated_at", "-updated_at", "due_at", "-due_at"]
+TaskState = Literal["open", "in_progress", "done", "cancelled"]
 TelemetryResultResultCode = Literal[
     "duplicate",
     "out_of_order",
@@ -281,6 +313,7 @@ VehiclePropulsionType = Literal[
     "plug_in_hybrid",
     "hydrogen_fuel_cell",
 ]
+VehicleReturnCode = Literal["open_tasks", "invalid_transition", "vehicle_low_battery"]
 VehicleSort = Literal[
     "created_at",
     "-created_at",
@@ -327,6 +360,14 @@ ZoneSort = Literal["priority", "-priority", "created_at", "-created_at", "name",
 ZoneType = Literal["service_area", "parking", "no_parking", "slow", "no_ride", "custom"]
 RideExpand = Literal["customer", "vehicle", "pricing_plan"]
 VehicleExpand = Literal["vehicle_type", "current_ride", "pricing_plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor(Record):
+    """Who did it."""
+
+    id: str | None
+    type: ActorType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -763,6 +804,13 @@ class FleetRequestRefusedBy(Record):
     rule: FleetRequestRefusedByRule
 
 
+class Photo(TypedDict, total=False):
+    """The members of a photo."""
+
+    photo: Required[str]
+    """Base64 of a JPEG, PNG or WebP of at most 4 MiB."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position(Record):
     """A geographic position."""
@@ -1046,6 +1094,25 @@ class QuoteRequest(TypedDict, total=False):
     """Required, unless vehicle_type_id is given."""
     vehicle_type_id: str | None
     """In place of a vehicle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence(Record):
+    """At least one is not 0."""
+
+    days: int
+    """From the completion."""
+    meters: int
+    """From the odometer at the completion."""
+
+
+class RecurrenceInput(TypedDict, total=False):
+    """At least one is not 0."""
+
+    days: int
+    """From the completion."""
+    meters: int
+    """From the odometer at the completion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1567,6 +1634,169 @@ class SubaccountUpdate(TypedDict, total=False):
     vehicle_types: Sequence[VehicleTypeInput] | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task(Record):
+    """Work on a vehicle."""
+
+    assignee_id: str | None
+    """A member of the organization. It is not checked."""
+    checklist: list[TaskItem]
+    """A PUT replaces it. An item that was done already stays done by the same person at the same
+    time.
+    """
+    closed_at: datetime | None
+    closed_by: Actor | None
+    created_at: datetime
+    created_by: Actor
+    description: str | None
+    due_at: datetime | None
+    due_odometer_meters: int | None
+    """Due when the vehicle's odometer reaches it."""
+    external_id: str | None
+    """Your own id, unique in the subaccount among records of this type."""
+    id: str
+    kind: TaskKind
+    """Defaults to maintenance."""
+    livemode: bool
+    """true for production, false for the sandbox."""
+    metadata: dict[str, str]
+    """Your own. A PUT merges it key by key; null removes a key."""
+    next_task_id: str | None
+    object: Literal["task"]
+    overdue: bool
+    """The task is not closed, and past due_at or due_odometer_meters."""
+    photos: list[TaskPhoto]
+    """Read and changed by their own operations."""
+    previous_task_id: str | None
+    """The task whose recurrence created this one."""
+    priority: TaskPriority
+    """Defaults to normal."""
+    recurrence: Recurrence | None
+    """When the task is done, the next one is created, due after this interval."""
+    started_at: datetime | None
+    state: TaskState
+    """open at creation. done and cancelled are final."""
+    subaccount_id: str
+    """Defaults to the only subaccount in the API key's scope."""
+    takes_vehicle_out: bool
+    """The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+    closed; one on a ride from its end. A task that a recurrence created does so once it is in
+    progress.
+    """
+    ticket_number: int | None
+    """A ticket of the helpdesk. It is not checked."""
+    title: str
+    updated_at: datetime
+    vehicle_id: str
+    """Required. The task belongs to the subaccount of its vehicle."""
+    vehicle_return: VehicleReturn | None
+    """What became of the vehicle when a task that took it out of service was closed."""
+
+
+class TaskCreate(TypedDict, total=False):
+    """Work on a vehicle."""
+
+    assignee_id: str | None
+    """A member of the organization. It is not checked."""
+    checklist: Sequence[TaskItemInput] | None
+    """A PUT replaces it. An item that was done already stays done by the same person at the same
+    time.
+    """
+    description: str | None
+    due_at: datetime | None
+    due_odometer_meters: int | None
+    """Due when the vehicle's odometer reaches it."""
+    external_id: str | None
+    """Your own id, unique in the subaccount among records of this type."""
+    kind: TaskKind
+    """Defaults to maintenance."""
+    metadata: Mapping[str, str | None] | None
+    """Your own. A PUT merges it key by key; null removes a key."""
+    priority: TaskPriority
+    """Defaults to normal."""
+    recurrence: RecurrenceInput | None
+    """When the task is done, the next one is created, due after this interval."""
+    subaccount_id: str
+    """Defaults to the only subaccount in the API key's scope."""
+    takes_vehicle_out: bool
+    """The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+    closed; one on a ride from its end. A task that a recurrence created does so once it is in
+    progress.
+    """
+    ticket_number: int | None
+    """A ticket of the helpdesk. It is not checked."""
+    title: Required[str]
+    vehicle_id: str
+    """Required. The task belongs to the subaccount of its vehicle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskItem(Record):
+    """The task item."""
+
+    done: bool
+    done_at: datetime | None
+    done_by: Actor | None
+    text: str
+
+
+class TaskItemInput(TypedDict, total=False):
+    """The members of a task item input."""
+
+    done: bool
+    text: Required[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPhoto(Record):
+    """The task photo."""
+
+    content_type: TaskPhotoContentType
+    created_at: datetime
+    created_by: Actor
+    height: int
+    id: str
+    size: int
+    """Bytes."""
+    width: int
+    """Pixels."""
+
+
+class TaskUpdate(TypedDict, total=False):
+    """Work on a vehicle."""
+
+    assignee_id: str | None
+    """A member of the organization. It is not checked."""
+    checklist: Sequence[TaskItemInput] | None
+    """A PUT replaces it. An item that was done already stays done by the same person at the same
+    time.
+    """
+    description: str | None
+    due_at: datetime | None
+    due_odometer_meters: int | None
+    """Due when the vehicle's odometer reaches it."""
+    external_id: str | None
+    """Your own id, unique in the subaccount among records of this type."""
+    kind: TaskKind
+    """Defaults to maintenance."""
+    metadata: Mapping[str, str | None] | None
+    """Your own. A PUT merges it key by key; null removes a key."""
+    priority: TaskPriority
+    """Defaults to normal."""
+    recurrence: RecurrenceInput | None
+    """When the task is done, the next one is created, due after this interval."""
+    state: TaskState
+    """open at creation. done and cancelled are final."""
+    takes_vehicle_out: bool
+    """The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+    closed; one on a ride from its end. A task that a recurrence created does so once it is in
+    progress.
+    """
+    ticket_number: int | None
+    """A ticket of the helpdesk. It is not checked."""
+    title: str
+
+
 class Telemetry(TypedDict, total=False):
     """Reports of vehicles."""
 
@@ -1811,6 +2041,17 @@ class VehicleEventActor(Record):
 
     id: str | None
     type: VehicleEventActorType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VehicleReturn(Record):
+    """The vehicle return."""
+
+    code: VehicleReturnCode | None
+    """Why it is not."""
+    message: str | None
+    returned: bool
+    """The vehicle is back in service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

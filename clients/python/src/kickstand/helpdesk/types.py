@@ -231,6 +231,9 @@ DeliveryEvent = Literal[
     "customer.blocked",
     "customer.unblocked",
     "customer.anonymised",
+    "task.created",
+    "task.updated",
+    "task.done",
 ]
 DeliveryState = Literal["untried", "retrying", "delivered", "failed", "dropped"]
 EventEvent = Literal[
@@ -352,6 +355,9 @@ WebhookEvent = Literal[
     "customer.blocked",
     "customer.unblocked",
     "customer.anonymised",
+    "task.created",
+    "task.updated",
+    "task.done",
     "*",
 ]
 WebhookPayloadForm = Literal["a", "b"]

@@ -3,6 +3,15 @@
 
 module Kickstand
   # The values that this version knows; a newer server may have others.
+  module ActorType
+    KEY = "key"
+    USER = "user"
+    SYSTEM = "system"
+
+    VALUES = [KEY, USER, SYSTEM].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
   module AnalyticsDateBasis
     STARTED_AT = "started_at"
     ENDED_AT = "ended_at"
@@ -310,6 +319,60 @@ module Kickstand
   end
 
   # The values that this version knows; a newer server may have others.
+  module TaskKind
+    MAINTENANCE = "maintenance"
+    INSPECTION = "inspection"
+    BATTERY_SWAP = "battery_swap"
+    RELOCATION = "relocation"
+    CLEANING = "cleaning"
+    REPAIR = "repair"
+    OTHER = "other"
+
+    VALUES = [MAINTENANCE, INSPECTION, BATTERY_SWAP, RELOCATION, CLEANING, REPAIR, OTHER].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module TaskPhotoContentType
+    IMAGE_JPEG = "image/jpeg"
+    IMAGE_PNG = "image/png"
+    IMAGE_WEBP = "image/webp"
+
+    VALUES = [IMAGE_JPEG, IMAGE_PNG, IMAGE_WEBP].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module TaskPriority
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+    URGENT = "urgent"
+
+    VALUES = [LOW, NORMAL, HIGH, URGENT].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module TaskSort
+    CREATED_AT = "created_at"
+    CREATED_AT_DESCENDING = "-created_at"
+    UPDATED_AT = "updated_at"
+    UPDATED_AT_DESCENDING = "-updated_at"
+    DUE_AT = "due_at"
+    DUE_AT_DESCENDING = "-due_at"
+
+    VALUES = [CREATED_AT, CREATED_AT_DESCENDING, UPDATED_AT, UPDATED_AT_DESCENDING, DUE_AT, DUE_AT_DESCENDING].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module TaskState
+    OPEN = "open"
+    IN_PROGRESS = "in_progress"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+    VALUES = [OPEN, IN_PROGRESS, DONE, CANCELLED].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
   module TelemetryResultResultCode
     DUPLICATE = "duplicate"
     OUT_OF_ORDER = "out_of_order"
@@ -420,6 +483,15 @@ module Kickstand
     VALUES = [
       HUMAN, ELECTRIC_ASSIST, ELECTRIC, COMBUSTION, COMBUSTION_DIESEL, HYBRID, PLUG_IN_HYBRID, HYDROGEN_FUEL_CELL
     ].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module VehicleReturnCode
+    OPEN_TASKS = "open_tasks"
+    INVALID_TRANSITION = "invalid_transition"
+    VEHICLE_LOW_BATTERY = "vehicle_low_battery"
+
+    VALUES = [OPEN_TASKS, INVALID_TRANSITION, VEHICLE_LOW_BATTERY].freeze
   end
 
   # The values that this version knows; a newer server may have others.

@@ -4,6 +4,14 @@
 require_relative "../record"
 
 module Kickstand
+  # Who did it.
+  class Actor < Record
+    # @return [String, nil]
+    member :id
+    # @return [String] One of {ActorType}.
+    member :type
+  end
+
   class AnalyticsRevenue < Record
     # @return [Array<AnalyticsRevenueRow>] In the order of periods, then of groups. Without group_by a period without
     #   rides is there too.
@@ -681,6 +689,14 @@ module Kickstand
     member :vehicle_type_id
   end
 
+  # At least one is not 0.
+  class Recurrence < Record
+    # @return [Integer] From the completion.
+    member :days
+    # @return [Integer] From the odometer at the completion.
+    member :meters
+  end
+
   # A trip, or the reservation of one.
   class Ride < Record
     # @return [Integer] Goodwill or a refund, signed, once the ride is over. The total is never below 0.
@@ -1027,6 +1043,100 @@ module Kickstand
     member :public_key
   end
 
+  # Work on a vehicle.
+  class Task < Record
+    # @return [String, nil] A member of the organization. It is not checked.
+    member :assignee_id
+    # @return [Array<TaskItem>] A PUT replaces it. An item that was done already stays done by the same person at the
+    #   same time.
+    member :checklist, Type.list(Type.record(:TaskItem))
+    # @return [Time, nil]
+    member :closed_at, Type::TIME
+    # @return [Actor, nil]
+    member :closed_by, Type.record(:Actor)
+    # @return [Time]
+    member :created_at, Type::TIME
+    # @return [Actor]
+    member :created_by, Type.record(:Actor)
+    # @return [String, nil]
+    member :description
+    # @return [Time, nil]
+    member :due_at, Type::TIME
+    # @return [Integer, nil] Due when the vehicle's odometer reaches it.
+    member :due_odometer_meters
+    # @return [String, nil] Your own id, unique in the subaccount among records of this type.
+    member :external_id
+    # @return [String]
+    member :id
+    # @return [String] Defaults to maintenance. One of {TaskKind}.
+    member :kind
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Hash{String => String}] Your own. A PUT merges it key by key; null removes a key.
+    member :metadata
+    # @return [String, nil]
+    member :next_task_id
+    # @return [String]
+    member :object
+    # @return [Boolean] The task is not closed, and past due_at or due_odometer_meters.
+    member :overdue
+    # @return [Array<TaskPhoto>] Read and changed by their own operations.
+    member :photos, Type.list(Type.record(:TaskPhoto))
+    # @return [String, nil] The task whose recurrence created this one.
+    member :previous_task_id
+    # @return [String] Defaults to normal. One of {TaskPriority}.
+    member :priority
+    # @return [Recurrence, nil] When the task is done, the next one is created, due after this interval.
+    member :recurrence, Type.record(:Recurrence)
+    # @return [Time, nil]
+    member :started_at, Type::TIME
+    # @return [String] open at creation. done and cancelled are final. One of {TaskState}.
+    member :state
+    # @return [String] Defaults to the only subaccount in the API key's scope.
+    member :subaccount_id
+    # @return [Boolean] The vehicle is out of service (`non_operational`, event `maintenance`) until the task is closed;
+    #   one on a ride from its end. A task that a recurrence created does so once it is in progress.
+    member :takes_vehicle_out
+    # @return [Integer, nil] A ticket of the helpdesk. It is not checked.
+    member :ticket_number
+    # @return [String]
+    member :title
+    # @return [Time]
+    member :updated_at, Type::TIME
+    # @return [String] Required. The task belongs to the subaccount of its vehicle.
+    member :vehicle_id
+    # @return [VehicleReturn, nil] What became of the vehicle when a task that took it out of service was closed.
+    member :vehicle_return, Type.record(:VehicleReturn)
+  end
+
+  class TaskItem < Record
+    # @return [Boolean]
+    member :done
+    # @return [Time, nil]
+    member :done_at, Type::TIME
+    # @return [Actor, nil]
+    member :done_by, Type.record(:Actor)
+    # @return [String]
+    member :text
+  end
+
+  class TaskPhoto < Record
+    # @return [String] One of {TaskPhotoContentType}.
+    member :content_type
+    # @return [Time]
+    member :created_at, Type::TIME
+    # @return [Actor]
+    member :created_by, Type.record(:Actor)
+    # @return [Integer]
+    member :height
+    # @return [String]
+    member :id
+    # @return [Integer] Bytes.
+    member :size
+    # @return [Integer] Pixels.
+    member :width
+  end
+
   # The outcome of each report.
   class TelemetryResult < Record
     # @return [Integer] Reports that were stored, and applied to their vehicles.
@@ -1197,6 +1307,15 @@ module Kickstand
     member :id
     # @return [String] One of {VehicleEventActorType}.
     member :type
+  end
+
+  class VehicleReturn < Record
+    # @return [String, nil] Why it is not. One of {VehicleReturnCode}.
+    member :code
+    # @return [String, nil]
+    member :message
+    # @return [Boolean] The vehicle is back in service.
+    member :returned
   end
 
   # The common properties of vehicles.
