@@ -97,6 +97,21 @@ func (s *Service) recordVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	})
 }
 
+// recordTask records a change of a task without its texts, since audit entries outlive personal
+// data.
+func (s *Service) recordTask(ctx context.Context, tx *db.Tx, organizationID string, action audit.Action, before, after *Task, by Actor) error {
+	changes := make(map[string]audit.Change)
+	addChange(changes, "state", before.State, after.State)
+	addChange(changes, "kind", before.Kind, after.Kind)
+	addChange(changes, "priority", before.Priority, after.Priority)
+	addChange(changes, "assignee_id", before.AssigneeID, after.AssigneeID)
+	addChange(changes, "takes_vehicle_out", before.TakesVehicleOut, after.TakesVehicleOut)
+	addChange(changes, "photos", len(before.Photos), len(after.Photos))
+	return s.audit.RecordTx(ctx, tx, audit.Entry{
+		OrganizationID: organizationID, Action: action, Target: audit.Target{Type: "task", ID: after.ID}, Changes: changes, Details: by.details(),
+	})
+}
+
 // details returns the details of the audit entry of a change by a.
 func (a Actor) details() map[string]any {
 	switch {

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/optional"
@@ -375,10 +374,8 @@ func (s *Service) insertTask(ctx context.Context, tx *db.Tx, a orgContext, t *Ta
 	if err := s.emit(ctx, tx, a, event.TaskCreated, t.VehicleID, t.SubaccountID, a.now, eventData{Task: t.doc}); err != nil {
 		return err
 	}
-	return s.record(ctx, tx, a.id, TaskCreated, t.target(), nil)
+	return s.recordTask(ctx, tx, a.id, TaskCreated, t, t, by)
 }
-
-func (t *Task) target() audit.Target { return audit.Target{Type: "task", ID: t.ID, Name: t.Title} }
 
 // mergeChecklist returns the new items of a checklist. An item that was done stays done as it was:
 // by whom and when.
@@ -498,7 +495,7 @@ func (s *Service) saveTask(ctx context.Context, tx *db.Tx, a orgContext, before,
 	if err := s.emitTask(ctx, tx, a, before, t); err != nil {
 		return err
 	}
-	if err := s.recordChange(ctx, tx, a.id, TaskUpdated, t.target(), *before, *t); err != nil {
+	if err := s.recordTask(ctx, tx, a.id, TaskUpdated, before, t, by); err != nil {
 		return err
 	}
 	if t.NextTaskID != before.NextTaskID {

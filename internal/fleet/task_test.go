@@ -336,6 +336,36 @@ func TestTaskBecomesOverdue(t *testing.T) {
 	y.sound(t)
 }
 
+// The events of a task have its vehicle as their subject.
+func TestTaskEvents(t *testing.T) {
+	y := newYard(t)
+	if err := y.RecordEvents(t.Context(), []string{y.org}); err != nil {
+		t.Fatal(err)
+	}
+	v := y.vehicle(t)
+	task := y.task(t, v, func(n *fleet.NewTask) { n.DueAt = rfc3339.Time(v.CreatedAt.Std().Add(time.Hour)) })
+	y.after(t, v.CreatedAt, 2*time.Hour)
+	y.putTask(t, task.ID, is(fleet.TaskInProgress))
+	y.putTask(t, task.ID, is(fleet.TaskDone))
+	list, err := y.EventsAfter(t.Context(), y.db, y.org, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range list {
+		if e.Subject != v.ID {
+			t.Errorf("%s has the subject %s", e.Name, e.Subject)
+		}
+		var data struct{ Changed []string }
+		decode(t, e.Data, &data)
+		got = append(got, strings.Join(append([]string{string(e.Name)}, data.Changed...), " "))
+	}
+	want := []string{"vehicle.created", "task.created", "vehicle.state_changed", "task.updated overdue", "task.updated started_at state", "task.done closed_at closed_by overdue state"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestTaskChecklist(t *testing.T) {
 	y := newYard(t)
 	task := y.task(t, y.vehicle(t), func(n *fleet.NewTask) { n.Checklist = []fleet.TaskItem{{Text: "Lights"}, {Text: "Brakes"}} })

@@ -194,7 +194,7 @@ func (p *pages) newTask(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	if from.ticket != nil {
-		t.Kind, t.Title, t.TakesVehicleOut = fleet.Repair, clip(from.ticket.Subject, 200), true
+		t.Kind, t.TakesVehicleOut = fleet.Repair, true // no words of the customer, who may be erased
 	}
 	people, err := p.people(ctx, r)
 	if err != nil {
@@ -237,14 +237,6 @@ func (p *pages) newTask(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.frame(r, from, "/tasks", "New task"), fields, form{Groups: taskGroups(fields, 1), Label: "Create task", Cancel: from.path})
-}
-
-// clip returns text with at most high characters.
-func clip(text string, high int) string {
-	if list := []rune(text); len(list) > high {
-		return string(list[:high])
-	}
-	return text
 }
 
 // recurrence parses the fields of a recurrence, nil if both are empty.
