@@ -42,6 +42,8 @@ const (
 	ZoneCreated         Name = "zone.created"
 	ZoneUpdated         Name = "zone.updated"
 	ZoneDeleted         Name = "zone.deleted"
+	AlertRaised         Name = "alert.raised"
+	AlertCleared        Name = "alert.cleared"
 	CustomerBlocked     Name = "customer.blocked"
 	CustomerUnblocked   Name = "customer.unblocked"
 	CustomerAnonymised  Name = "customer.anonymised"
@@ -55,6 +57,7 @@ var FleetNames = [...]Name{
 	RideReserved, RideStarted, RidePaused, RideResumed, RideCompleted, RideCancelled, RideUpdated,
 	VehicleCreated, VehicleUpdated, VehicleStateChanged, VehicleDeleted,
 	ZoneCreated, ZoneUpdated, ZoneDeleted,
+	AlertRaised, AlertCleared,
 	CustomerCreated, CustomerUpdated, CustomerBlocked, CustomerUnblocked, CustomerAnonymised,
 	TaskCreated, TaskUpdated, TaskDone,
 }

@@ -33,6 +33,10 @@ const (
 	FleetImported        audit.Action = "fleet.imported"
 	FleetExported        audit.Action = "fleet.exported"
 	FleetSeeded          audit.Action = "fleet.seeded"
+	AlertRuleCreated     audit.Action = "alert_rule.created"
+	AlertRuleUpdated     audit.Action = "alert_rule.updated"
+	AlertRuleDeleted     audit.Action = "alert_rule.deleted"
+	AlertAcknowledged    audit.Action = "alert.acknowledged"
 	SandboxReset         audit.Action = "sandbox.reset"
 	SandboxClockAdvanced audit.Action = "sandbox.clock_advanced"
 )

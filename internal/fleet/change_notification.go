@@ -11,7 +11,9 @@ const (
 	PlanKind       = "plan"
 	SubaccountKind = "subaccount"
 	SettingsKind   = "settings"
-	TaskKind       = "task"
+	// AlertRecordKind is the kind of alerts, and with an empty id of alert rules.
+	AlertRecordKind = "alert"
+	TaskKind        = "task"
 )
 
 // notify calls Config.Changed after the transaction commits.

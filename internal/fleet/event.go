@@ -43,6 +43,7 @@ type eventData struct {
 	Vehicle     json.RawMessage `json:"vehicle,omitempty"`
 	StateChange *StateChange    `json:"state_change,omitempty"`
 	Zone        json.RawMessage `json:"zone,omitempty"`
+	Alert       json.RawMessage `json:"alert,omitempty"`
 	Customer    *eventCustomer  `json:"customer,omitempty"`
 	Task        json.RawMessage `json:"task,omitempty"`
 	Changed     []string        `json:"changed,omitempty"` // members of the record that an update changed

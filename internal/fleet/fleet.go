@@ -74,6 +74,7 @@ type Service struct {
 	subaccounts stampedCache[Subaccount]
 	plans       stampedCache[Plan]
 	fences      stampedCache[fences]
+	alertRules  stampedCache[alertRules]
 	rowCounts   stampedCache[rowCount] // of recently counted filter sets, see [listQuery.setKey]
 
 	provisioned sync.Map // ids of organizations with a fleet, see Provision
@@ -104,7 +105,7 @@ func Open(c Config) *Service {
 		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, emitted: c.Emitted, packedRides: packedRides,
 		rideIndex: rideindex.New(c.DB, rideindex.DefaultSizes()), rideLists: defaultRideListLimits(), budget: defaultScanBudget(),
 		settings: newStampedCache[Settings](maxCached), subaccounts: newStampedCache[Subaccount](maxCached), plans: newStampedCache[Plan](maxCached),
-		fences: newStampedCache[fences](maxCached), rowCounts: newStampedCache[rowCount](maxCached),
+		fences: newStampedCache[fences](maxCached), alertRules: newStampedCache[alertRules](maxCached), rowCounts: newStampedCache[rowCount](maxCached),
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)},
 	}
 }
@@ -299,6 +300,7 @@ type orgContext struct {
 	revision int64
 	offset   time.Duration // of the clock from real time
 	recorded bool          // events are recorded
+	alerts   *alertRules   // nil: no alert rule is enabled
 	now      time.Time     // by the organization's clock, in whole microseconds
 }
 
@@ -306,9 +308,9 @@ type orgContext struct {
 func (s *Service) orgContext(ctx context.Context, q db.Querier, now time.Time, organizationID string) (orgContext, error) {
 	a := orgContext{id: organizationID}
 	var stamp, offset int64
-	var until *int64
-	err := q.QueryRow(ctx, "SELECT revision, stamp, clock_offset, "+recordedUntil+" FROM settings s WHERE organization_id = $1", organizationID).
-		Scan(&a.revision, &stamp, &offset, &until)
+	var until, alertStamp *int64
+	err := q.QueryRow(ctx, "SELECT revision, stamp, clock_offset, alert_stamp, "+recordedUntil+" FROM settings s WHERE organization_id = $1", organizationID).
+		Scan(&a.revision, &stamp, &offset, &alertStamp, &until)
 	if err != nil {
 		return a, wrapReadError(err, "fleet")
 	}
@@ -318,6 +320,9 @@ func (s *Service) orgContext(ctx context.Context, q db.Querier, now time.Time, o
 	a.settings, err = s.settings.get(organizationID, stamp, func(into *Settings) error {
 		return q.QueryRow(ctx, "SELECT doc FROM settings WHERE organization_id = $1", organizationID).Scan(db.IntoJSON(into))
 	})
+	if err == nil && alertStamp != nil {
+		a.alerts, err = s.enabledAlertRules(ctx, q, organizationID, *alertStamp)
+	}
 	return a, err
 }
 

@@ -21,6 +21,12 @@ func Invariants() []db.Invariant {
 			Broken: "SELECT r.id FROM rides r LEFT JOIN subaccounts s ON s.organization_id = r.organization_id AND s.id = r.subaccount_id WHERE s.id IS NULL"},
 		{Name: "zones are in subaccounts", Table: "zones",
 			Broken: "SELECT z.id FROM zones z LEFT JOIN subaccounts s ON s.organization_id = z.organization_id AND s.id = z.subaccount_id WHERE s.id IS NULL"},
+		{Name: "alert rules are in subaccounts", Table: "alert_rules",
+			Broken: "SELECT r.id FROM alert_rules r LEFT JOIN subaccounts s ON s.organization_id = r.organization_id AND s.id = r.subaccount_id WHERE s.id IS NULL"},
+		{Name: "raised alerts have vehicles and enabled rules", Table: "alerts",
+			Broken: `SELECT l.id FROM alerts l LEFT JOIN vehicles v ON v.organization_id = l.organization_id AND v.id = l.vehicle_id
+				LEFT JOIN alert_rules r ON r.organization_id = l.organization_id AND r.id = l.rule_id AND r.enabled
+				WHERE l.state = 'raised' AND (v.id IS NULL OR r.id IS NULL)`},
 		{Name: "vehicles know their tasks", Table: "vehicles",
 			Broken: `SELECT v.id FROM vehicles v WHERE v.out_tasks <> (SELECT count(*) FROM tasks t WHERE t.organization_id = v.organization_id AND t.vehicle_id = v.id AND t.out_of_service)`},
 		{Name: "tasks are in subaccounts", Table: "tasks",

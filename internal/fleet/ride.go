@@ -671,6 +671,7 @@ func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	if r.StartLocation == nil {
 		r.StartLocation = v.Location
 	}
+	v.rideStart = now
 	v.setRideState(OnTrip, "trip_start", now, NullString(r.ID), by)
 	return nil
 }

@@ -24,7 +24,7 @@ func (s *Service) ResetTx(ctx context.Context, tx *db.Tx, o Organization) error 
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, "UPDATE settings SET revision = $2, stamp = $3, clock_offset = 0, doc = $4 WHERE organization_id = $1",
+	_, err = tx.Exec(ctx, "UPDATE settings SET revision = $2, stamp = $3, clock_offset = 0, alert_stamp = NULL, doc = $4 WHERE organization_id = $1",
 		o.ID, revision+1, newStamp(), string(doc))
 	if err != nil {
 		return fmt.Errorf("reset the settings: %w", err)
@@ -56,7 +56,7 @@ func (s *Service) deleteAll(ctx context.Context, tx *db.Tx, organizationID strin
 	// its vehicle and customer are locked, so rides are deleted again. The same
 	// holds for zones and subaccounts.
 	for _, table := range []string{
-		"rides", "vehicles", "customers", "rides", "tasks", "task_photos", "vehicle_events", "tracks", "tracker_clocks", "late_distances", "trackers", "deleted_vehicles", "zones", "plan_versions", "plans", "subaccounts", "zones",
+		"rides", "vehicles", "customers", "rides", "tasks", "task_photos", "vehicle_events", "tracks", "tracker_clocks", "late_distances", "trackers", "deleted_vehicles", "alert_rules", "alerts", "zones", "plan_versions", "plans", "subaccounts", "zones",
 	} {
 		if err := tx.Queue(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
 			return fmt.Errorf("delete all %s: %w", table, err)

@@ -95,6 +95,9 @@ func (s *Service) RecordTelemetryTx(ctx context.Context, tx *db.Tx, organization
 	if err := in.loadSegments(ctx); err != nil {
 		return TelemetryResult{}, err
 	}
+	if err := in.loadAlertFacts(ctx); err != nil {
+		return TelemetryResult{}, err
+	}
 	for _, v := range in.vehicles {
 		if err := in.record(ctx, v); err != nil {
 			return TelemetryResult{}, err
@@ -106,6 +109,9 @@ func (s *Service) RecordTelemetryTx(ctx context.Context, tx *db.Tx, organization
 			if err := s.emitVehicle(ctx, tx, a, &v.stored, &v.Vehicle, v.saved); err != nil {
 				return TelemetryResult{}, err
 			}
+		}
+		if err := s.finishAlerts(ctx, tx, a, v.alerts); err != nil {
+			return TelemetryResult{}, err
 		}
 		if err := s.applyOdometer(ctx, tx, a, &v.Vehicle); err != nil {
 			return TelemetryResult{}, err
@@ -124,6 +130,7 @@ type intake struct {
 	verdicts    []Verdict           // by report; accepted ones have no code
 	vehicles    []*reportingVehicle // in the order of their ids
 	subaccounts map[string]*Subaccount
+	alertFacts  *alertFacts // nil: no alert rule is enabled
 }
 
 // reportingVehicle is a locked vehicle with its reports.
@@ -134,7 +141,8 @@ type reportingVehicle struct {
 	segments  map[int64]*segment
 	corrected int64
 	clock     trackerClock
-	saved     []StateChange // by this call
+	saved     []StateChange   // by this call
+	alerts    []*VehicleAlert // that this call raised or cleared
 }
 
 // timedReport is a report at its corrected time.
@@ -420,6 +428,19 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 	return in.save(ctx, v)
 }
 
+// loadAlertFacts reads what alert rules need, if any is enabled.
+func (in *intake) loadAlertFacts(ctx context.Context) (err error) {
+	if in.org.alerts == nil {
+		return nil
+	}
+	vehicles := make([]*Vehicle, len(in.vehicles))
+	for i, v := range in.vehicles {
+		vehicles[i] = &v.Vehicle
+	}
+	in.alertFacts, err = in.s.alertFacts(ctx, in.tx, in.org, vehicles...)
+	return err
+}
+
 // estimateRange sets the range by the vehicle's type.
 func (in *intake) estimateRange(ctx context.Context, v *reportingVehicle) error {
 	sub := in.subaccounts[v.SubaccountID]
@@ -442,6 +463,10 @@ func (in *intake) save(ctx context.Context, v *reportingVehicle) error {
 	v.revision = v.stored.revision + 1
 	v.UpdatedAt = nextUpdatedAt(v.stored.UpdatedAt, in.org.now)
 	if err := v.encode(in.org); err != nil {
+		return err
+	}
+	var err error
+	if v.alerts, err = in.s.applyAlertRules(ctx, in.tx, in.org, in.alertFacts, &v.Vehicle, in.org.now); err != nil {
 		return err
 	}
 	if due := v.stored.dueAt; len(v.changes) == 0 && due.After(in.org.now) && v.dueAt.After(due) {

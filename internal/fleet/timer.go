@@ -75,6 +75,7 @@ func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
 	}, `SELECT s.organization_id FROM settings s
 		WHERE EXISTS (SELECT 1 FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at <= $1 + s.clock_offset)
 		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at <= $1 + s.clock_offset)
+		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.alert_at <= $1 + s.clock_offset)
 		OR EXISTS (SELECT 1 FROM tasks t WHERE t.organization_id = s.organization_id AND t.timer_at <= $1 + s.clock_offset)`, s.db.Now().UnixMicro())
 	if err != nil {
 		return s.db.Now(), fmt.Errorf("look up organizations with due changes: %w", err)
@@ -96,6 +97,8 @@ func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
 		SELECT (SELECT min(r.due_at) FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at IS NOT NULL) - s.clock_offset AS due FROM settings s
 		UNION ALL
 		SELECT (SELECT min(v.due_at) FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at IS NOT NULL) - s.clock_offset FROM settings s
+		UNION ALL
+		SELECT (SELECT min(v.alert_at) FROM vehicles v WHERE v.organization_id = s.organization_id AND v.alert_at IS NOT NULL) - s.clock_offset FROM settings s
 		UNION ALL
 		SELECT (SELECT min(t.timer_at) FROM tasks t WHERE t.organization_id = s.organization_id AND t.timer_at IS NOT NULL) - s.clock_offset FROM settings s
 		) AS dues`).Scan(db.IntoTime(&next))
@@ -150,12 +153,25 @@ func (s *Service) applyDueIndividually(ctx context.Context, organizationID strin
 	return last
 }
 
-// timer is the due time of a ride, a vehicle or a task.
+// timer is the due time of a ride, a vehicle, a task, or of the alert rules of a vehicle.
 type timer struct {
 	at   time.Time
 	id   string
-	kind string // RideKind, VehicleKind or TaskKind
+	kind timerKind
 }
+
+// timerKind orders timers of a record that are due at the same time.
+type timerKind int
+
+const (
+	rideTimer timerKind = iota
+	vehicleTimer
+	taskTimer
+	alertTimer
+)
+
+// timerColumns are the tables and columns of due times, by [timerKind].
+var timerColumns = [...]struct{ table, column string }{{"rides", "due_at"}, {"vehicles", "due_at"}, {"tasks", "timer_at"}, {"vehicles", "alert_at"}}
 
 // timers is a heap with the earliest timer first.
 type timers []timer
@@ -171,22 +187,22 @@ func (t *timers) Pop() any {
 }
 
 func (t timer) compare(o timer) int {
-	return cmp.Or(t.at.Compare(o.at), cmp.Compare(t.id, o.id))
+	return cmp.Or(t.at.Compare(o.at), cmp.Compare(t.id, o.id), cmp.Compare(t.kind, o.kind))
 }
 
 // dueTimers returns the timers of an organization due by until, at most limit of
-// each table (0: all). The returned time is the one up to which they are complete.
+// each kind (0: all). The returned time is the one up to which they are complete.
 func dueTimers(ctx context.Context, tx *db.Tx, organizationID string, until time.Time, limit int) (timers, time.Time, error) {
 	var all timers
 	horizon := until
-	for _, table := range [...]struct{ kind, name, due string }{{RideKind, "rides", "due_at"}, {VehicleKind, "vehicles", "due_at"}, {TaskKind, "tasks", "timer_at"}} {
-		query := "SELECT id, " + table.due + " FROM " + table.name + " WHERE organization_id = $1 AND " + table.due + " <= $2 ORDER BY " + table.due + ", id"
+	for kind, at := range timerColumns {
+		query := "SELECT id, " + at.column + " FROM " + at.table + " WHERE organization_id = $1 AND " + at.column + " <= $2 ORDER BY " + at.column + ", id"
 		args := []any{organizationID, until.UnixMicro()}
 		if limit > 0 {
 			query, args = query+" LIMIT $3", append(args, limit)
 		}
 		list, err := db.All(ctx, tx, func(row db.Row) (timer, error) {
-			t := timer{kind: table.kind}
+			t := timer{kind: timerKind(kind)}
 			err := row.Scan(&t.id, db.IntoTime(&t.at))
 			return t, err
 		}, query, args...)
@@ -214,55 +230,63 @@ func (s *Service) applyTimers(ctx context.Context, tx *db.Tx, a orgContext, list
 		if travelling && t.at.After(a.now) { // else it was due before the clock moved
 			a.now = t.at
 		}
-		vehicleID, next := t.id, time.Time{}
-		var err error
-		switch t.kind {
-		case RideKind:
-			vehicleID, next, err = s.applyRideTimer(ctx, tx, a, t)
-		case VehicleKind:
-			next, err = s.applyVehicleTimer(ctx, tx, a, t)
-		case TaskKind:
-			err = s.applyTaskTimer(ctx, tx, a, t)
-		}
+		next, err := s.applyTimer(ctx, tx, a, t)
 		if err != nil {
 			return err
 		}
-		if !next.IsZero() && !next.After(until) {
-			heap.Push(&queue, timer{next, vehicleID, VehicleKind})
+		for _, n := range next {
+			if !n.at.IsZero() && !n.at.After(until) {
+				heap.Push(&queue, n)
+			}
 		}
 	}
 	return nil
 }
 
-// applyRideTimer ends a due ride. next is the due time of its vehicle.
-func (s *Service) applyRideTimer(ctx context.Context, tx *db.Tx, a orgContext, t timer) (vehicleID string, next time.Time, err error) {
-	r, err := readRide(ctx, tx, a.id, t.id, " FOR UPDATE")
-	if err != nil || !r.Status.Open() {
-		return "", next, ignoreAbsent(err)
+// applyTimer applies a due timer and returns the next ones of its vehicle; those at the zero time are
+// none.
+func (s *Service) applyTimer(ctx context.Context, tx *db.Tx, a orgContext, t timer) ([]timer, error) {
+	switch t.kind {
+	case rideTimer:
+		return s.applyRideTimer(ctx, tx, a, t)
+	case vehicleTimer:
+		return s.applyVehicleTimer(ctx, tx, a, t)
+	case taskTimer:
+		return nil, s.applyTaskTimer(ctx, tx, a, t)
 	}
-	if r, err = s.expireRide(ctx, tx, a, r); err != nil || r.Status.Open() {
-		return "", next, err // open: its due time has moved
-	}
-	err = tx.QueryRow(ctx, "SELECT due_at FROM vehicles WHERE organization_id = $1 AND id = $2", a.id, r.VehicleID).Scan(db.IntoTime(&next))
-	return r.VehicleID, next, err
+	next, err := s.applyAlertTimer(ctx, tx, a, t)
+	return []timer{{next, t.id, alertTimer}}, err
 }
 
-// applyVehicleTimer applies the due transitions of a vehicle and returns its next due
-// time.
-func (s *Service) applyVehicleTimer(ctx context.Context, tx *db.Tx, a orgContext, t timer) (next time.Time, err error) {
+// applyRideTimer ends a due ride, and returns the timers of its vehicle.
+func (s *Service) applyRideTimer(ctx context.Context, tx *db.Tx, a orgContext, t timer) ([]timer, error) {
+	r, err := readRide(ctx, tx, a.id, t.id, " FOR UPDATE")
+	if err != nil || !r.Status.Open() {
+		return nil, ignoreAbsent(err)
+	}
+	if r, err = s.expireRide(ctx, tx, a, r); err != nil || r.Status.Open() {
+		return nil, err // open: its due time has moved
+	}
+	next, alert := timer{id: r.VehicleID, kind: vehicleTimer}, timer{id: r.VehicleID, kind: alertTimer}
+	err = tx.QueryRow(ctx, "SELECT due_at, alert_at FROM vehicles WHERE organization_id = $1 AND id = $2", a.id, r.VehicleID).Scan(db.IntoTime(&next.at), db.IntoTime(&alert.at))
+	return []timer{next, alert}, err
+}
+
+// applyVehicleTimer applies the due transitions of a vehicle and returns its next timers.
+func (s *Service) applyVehicleTimer(ctx context.Context, tx *db.Tx, a orgContext, t timer) ([]timer, error) {
 	v, stored, err := lockVehicle(ctx, tx, a, t.id, t.at)
 	if err != nil {
-		return next, ignoreAbsent(err)
+		return nil, ignoreAbsent(err)
 	}
 	if len(v.changes) > 0 {
 		err := s.saveVehicle(ctx, tx, a, &stored, &v)
-		return v.dueAt, err
+		return []timer{{v.dueAt, v.ID, vehicleTimer}, {v.alertAt, v.ID, alertTimer}}, err
 	}
 	if due := v.due(a.settings); !v.dueAt.After(t.at) && !due.Equal(v.dueAt) {
 		_, err := tx.Exec(ctx, "UPDATE vehicles SET due_at = $3 WHERE organization_id = $1 AND id = $2", a.id, v.ID, db.Time(due))
-		return due, err
+		return []timer{{due, v.ID, vehicleTimer}}, err
 	}
-	return next, nil
+	return nil, nil
 }
 
 // ignoreAbsent turns NotFound into nil.

@@ -57,6 +57,9 @@ type Vehicle struct {
 	ignored      []string      // telemetry fields that an update skipped as outdated
 	dueAt        time.Time     // of the next time-based transition; zero: none
 	freedAt      time.Time     // end of its ride; set only while the vehicle is unsaved
+	rideStart    time.Time     // of a ride that has just started; set only while the vehicle is unsaved
+	alertAt      time.Time     // when alert rules are examined next; zero: only after a change
+	idleFrom     *idleFrom     // nil: it does not stand available
 	changes      []StateChange // not yet stored
 	doc          []byte        // as stored; nil if unknown
 	org          orgContext    // of the transaction that locked it
@@ -196,6 +199,8 @@ func (v *Vehicle) columns() []column {
 		{"due_at", db.Time(v.dueAt)},
 		{"seen_at", db.Time(v.seenAt)},
 		{"odometer_at", db.Time(v.odometerAt)},
+		{"alert_at", db.Time(v.alertAt)},
+		{"idle_from", v.idleValue()},
 		{"updated_at", db.Time(v.UpdatedAt.Std())},
 		{"doc", string(v.doc)},
 	}
@@ -291,12 +296,9 @@ func (v *Vehicle) restoreContact(at time.Time) {
 // due returns the time of the next time-based transition, zero for none. Silence is
 // measured from the last report or sighting.
 func (v *Vehicle) due(settings *Settings) time.Time {
-	seen := v.reportedAt()
+	seen := v.lastSeen()
 	if seen.IsZero() {
 		return time.Time{}
-	}
-	if seen.Before(v.seenAt) {
-		seen = v.seenAt
 	}
 	switch v.State {
 	case Available, VehicleReserved, OnTrip, NonOperational:
@@ -308,6 +310,15 @@ func (v *Vehicle) due(settings *Settings) time.Time {
 		return seen.Add(time.Duration(settings.MissingAfterHours) * time.Hour)
 	}
 	return time.Time{}
+}
+
+// lastSeen is the time of the last report or sighting; zero if the vehicle never reported.
+func (v *Vehicle) lastSeen() time.Time {
+	seen := v.reportedAt()
+	if !seen.IsZero() && seen.Before(v.seenAt) {
+		return v.seenAt
+	}
+	return seen
 }
 
 // sighting reports whether the event implies that a person saw the vehicle.
@@ -351,20 +362,26 @@ func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock str
 }
 
 // vehicleColumns are the columns of [Vehicle.scan].
-const vehicleColumns = "doc, revision, former_state, former_event, due_at, seen_at, odometer_at, out_tasks, task_odometer_meters"
+const vehicleColumns = "doc, revision, former_state, former_event, due_at, seen_at, odometer_at, alert_at, idle_from, out_tasks, task_odometer_meters"
 
 // scan reads a vehicle from a row of vehicleColumns.
 func (v *Vehicle) scan(row db.Row) error {
-	var former, formerEvent string
-	var dueAt, seenAt, odometerAt time.Time
-	err := row.Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt), db.IntoTime(&seenAt), db.IntoTime(&odometerAt), &v.outTasks, &v.taskOdometer)
+	var former, formerEvent, idle string
+	var dueAt, seenAt, odometerAt, alertAt time.Time
+	err := row.Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt), db.IntoTime(&seenAt), db.IntoTime(&odometerAt),
+		db.IntoTime(&alertAt), db.IntoText(&idle), &v.outTasks, &v.taskOdometer)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(v.doc, v); err != nil {
 		return fmt.Errorf("decode a vehicle: %w", err)
 	}
-	v.formerState, v.formerEvent, v.dueAt, v.seenAt, v.odometerAt = VehicleState(former), VehicleEvent(formerEvent), dueAt, seenAt, odometerAt
+	v.formerState, v.formerEvent, v.dueAt, v.seenAt, v.odometerAt, v.alertAt = VehicleState(former), VehicleEvent(formerEvent), dueAt, seenAt, odometerAt, alertAt
+	if idle != "" {
+		if err := json.Unmarshal([]byte(idle), &v.idleFrom); err != nil {
+			return fmt.Errorf("decode since when a vehicle is idle: %w", err)
+		}
+	}
 	if v.seenAt.IsZero() && v.LastEvent.sighting() { // stored by a version without seen_at
 		v.seenAt = v.StateChangedAt.Std()
 	}
@@ -407,8 +424,16 @@ func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a orgContext, stor
 	if err := v.encode(a); err != nil {
 		return err
 	}
+	facts, err := s.alertFacts(ctx, tx, a, v)
+	if err != nil {
+		return err
+	}
+	alerts, err := s.applyAlertRules(ctx, tx, a, facts, v, a.now)
+	if err != nil {
+		return err
+	}
 	s.notify(tx, a.id, VehicleKind, v.ID)
-	err := updateRow(ctx, tx, "vehicles", a.id, v.ID, stored.columns(), v.columns())
+	err = updateRow(ctx, tx, "vehicles", a.id, v.ID, stored.columns(), v.columns())
 	switch {
 	case !db.IsUnique(err):
 	case !strings.EqualFold(v.Code, stored.Code): // by a concurrent transaction
@@ -426,6 +451,9 @@ func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a orgContext, stor
 		return err
 	}
 	if err := s.emitVehicle(ctx, tx, a, stored, v, changes); err != nil {
+		return err
+	}
+	if err := s.finishAlerts(ctx, tx, a, alerts); err != nil {
 		return err
 	}
 	return s.applyOdometer(ctx, tx, a, v)
@@ -526,6 +554,9 @@ func (s *Service) CreateVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	}
 	if err := v.encode(a); err != nil {
 		return v, err
+	}
+	if a.alerts != nil {
+		v.alertAt = alertSoon
 	}
 	added, err := insertRow(ctx, tx, "vehicles", a.id, v.columns())
 	if err != nil {
@@ -887,6 +918,9 @@ func (s *Service) DeleteVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 		return err
 	}
 	s.notify(tx, organizationID, VehicleKind, id)
+	if err := s.clearAlertsOfVehicle(ctx, tx, v.org, id); err != nil {
+		return err
+	}
 	if err := s.emit(ctx, tx, v.org, event.VehicleDeleted, v.ID, v.SubaccountID, v.org.now, eventData{Vehicle: v.doc}); err != nil {
 		return err
 	}

@@ -380,6 +380,9 @@ func (s *Service) createZone(ctx context.Context, tx *db.Tx, organizationID stri
 		return Zone{}, alreadyExistsError("external_id")
 	}
 	s.notify(tx, organizationID, ZoneKind, z.ID)
+	if err := s.examineZones(ctx, tx, a, z.SubaccountID); err != nil {
+		return Zone{}, err
+	}
 	return z, s.emitZone(ctx, tx, a, event.ZoneCreated, nil, &z)
 }
 
@@ -463,6 +466,9 @@ func (s *Service) UpdateZoneTx(ctx context.Context, tx *db.Tx, organizationID st
 		return Zone{}, fmt.Errorf("update a zone: %w", err)
 	}
 	s.notify(tx, organizationID, ZoneKind, z.ID)
+	if err := s.examineZones(ctx, tx, a, z.SubaccountID); err != nil {
+		return Zone{}, err
+	}
 	if err := s.emitZone(ctx, tx, a, event.ZoneUpdated, &former, &z); err != nil {
 		return Zone{}, err
 	}
@@ -482,6 +488,9 @@ func (s *Service) DeleteZoneTx(ctx context.Context, tx *db.Tx, organizationID, i
 		return err
 	}
 	s.notify(tx, organizationID, ZoneKind, id)
+	if err := s.examineZones(ctx, tx, a, z.SubaccountID); err != nil {
+		return err
+	}
 	if err := s.emitZone(ctx, tx, a, event.ZoneDeleted, nil, &z); err != nil {
 		return err
 	}
