@@ -216,17 +216,19 @@ type App struct {
 	// newLimiter returns limits of accounts. nil: in this process.
 	newLimiter func(name string, limit int, window time.Duration) account.Limiter
 
-	queue      *queue.Queue
-	events     event.Log
-	files      blob.Store // of blobs, not measured
-	blobs      blob.Store
-	live       *live.Hub
-	adapters   []channel.Adapter
-	site       *web.Site
-	procedures *rpc.Router
-	handler    http.Handler  // nil before openHandler
-	ready      *readiness    // likewise
-	mailbox    *mail.Mailbox // nil if mail can be sent
+	queue  *queue.Queue
+	events event.Log
+	files  blob.Store // of blobs, not measured
+	blobs  blob.Store
+	live   *live.Hub
+	// alertRaised starts the relay of alerts; of capacity 1.
+	alertRaised chan struct{}
+	adapters    []channel.Adapter
+	site        *web.Site
+	procedures  *rpc.Router
+	handler     http.Handler  // nil before openHandler
+	ready       *readiness    // likewise
+	mailbox     *mail.Mailbox // nil if mail can be sent
 	// receiver receives mail at mailAddress; nil: not configured, or before Serve.
 	receiver    *smtpd.Service
 	mailAddress string
@@ -407,6 +409,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err := a.openAccounts(out, in); err != nil {
 		return nil, err
 	}
+	a.alertRaised = make(chan struct{}, 1)
 	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Production), Emitted: a.eventEmitted})
 	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Sandbox), Emitted: a.eventEmitted})
 	if err := a.openHelpdesk(out, in); err != nil {

@@ -204,8 +204,13 @@ func (a *App) fleetNotifier(e fleetpages.Environment) func(organizationID, kind,
 	}
 }
 
-// eventEmitted starts the delivery of a new event of a fleet to webhooks and streams.
+// eventEmitted starts the delivery of a new event of a fleet to webhooks and streams, and the relay
+// of a new alert.
 func (a *App) eventEmitted(organizationID string) {
 	a.Webhooks.WakeSources()
+	select {
+	case a.alertRaised <- struct{}{}:
+	default:
+	}
 	a.live.PublishCoalesced(organizationID, fleetapi.EventsTopic)
 }

@@ -119,7 +119,7 @@ func TestVerifyFindsBrokenRecords(t *testing.T) {
 		{desk, "webhooks", hook}, {desk, "quotas", nil}, {desk, "deliveries", map[string]any{"webhook_id": "hook", "state": int64(0), "is_test": int64(0)}},
 		{desk, "delivery_attempts", map[string]any{"webhook_id": "hook"}}, {desk, "pending_replies", map[string]any{"state": "scheduled"}},
 		{desk, "mailboxes", nil}, {desk, "mailbox_folders", map[string]any{"connection_id": "none"}},
-		{fleet, "rides", active}, {fleet, "rides", active}, {fleet, "vehicles", nil}, {fleet, "zones", nil}, {fleet, "plans", nil}, {fleet, "events", nil},
+		{fleet, "rides", active}, {fleet, "rides", active}, {fleet, "vehicles", nil}, {fleet, "zones", nil}, {fleet, "plans", nil}, {fleet, "events", nil}, {fleet, "alert_rules", nil}, {fleet, "alerts", map[string]any{"state": "raised"}},
 		{fleet, "tasks", map[string]any{"organization_id": "o", "state": "open", "vehicle_id": "none"}}, {fleet, "task_photos", nil},
 	} {
 		insertRow(t, r.d, r.table, n+1, r.values)

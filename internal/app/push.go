@@ -43,6 +43,9 @@ func (a *App) pushMessage(ctx context.Context, organizationID, userID, noticeID 
 	if err != nil || !ok {
 		return push.Message{}, false, err
 	}
+	if n.Path != "" {
+		return push.Message{Title: n.TicketSubject, Body: n.Sentence(), URL: a.BaseURL + n.Path, Tag: "alert-" + n.ID}, true, nil
+	}
 	return push.Message{
 		Title: fmt.Sprintf("#%d %s", n.TicketNumber, strings.Join(strings.Fields(n.TicketSubject), " ")), Body: n.Sentence(),
 		URL: fmt.Sprintf("%s/tickets/%d", a.BaseURL, n.TicketNumber), Tag: fmt.Sprintf("ticket-%d", n.TicketNumber),

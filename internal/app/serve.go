@@ -67,6 +67,7 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 		tending.Go(func() { loop.Every(background, time.Hour, a.log, "count stored files", a.countStorage) })
 		tending.Go(func() { a.Webhooks.RunAudit(background) })
 		tending.Go(func() { a.Webhooks.RunSources(background) })
+		tending.Go(func() { a.runAlerts(background) })
 		tending.Go(func() { a.Mailboxes.Run(background) })
 		tending.Go(func() { a.Desk.Run(background) })
 		tending.Go(func() { loop.Every(background, time.Minute, a.log, "packing tickets for reports", a.Desk.PackReports) })

@@ -17,7 +17,7 @@ func (s *Service) noticeFailure(ctx context.Context, tx *db.Tx, organizationID s
 	if err != nil {
 		return fmt.Errorf("load ticket: %w", err)
 	}
-	n := newNotice{t.ID, NoticeFailed, k.messageID, t.AssigneeID}
+	n := newNotice{t.ID, NoticeFailed, k.messageID, t.AssigneeID, nil}
 	if err := s.notice(ctx, tx, organizationID, n, authorID); err != nil || t.AssigneeID == "" {
 		return err
 	}

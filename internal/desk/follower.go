@@ -85,7 +85,7 @@ func (s *Service) noticeCustomerMessage(ctx context.Context, tx *db.Tx, t *Ticke
 			ids = append(ids, f.UserID)
 		}
 	}
-	return s.notice(ctx, tx, t.OrganizationID, newNotice{t.ID, NoticeAnswered, messageID, ""}, ids...)
+	return s.notice(ctx, tx, t.OrganizationID, newNotice{t.ID, NoticeAnswered, messageID, "", nil}, ids...)
 }
 
 // noticeAssigned makes the assignee of a ticket a follower, and notifies them if somebody else
@@ -97,7 +97,7 @@ func (s *Service) noticeAssigned(ctx context.Context, tx *db.Tx, t *Ticket) erro
 	if err := follow(ctx, tx, t.OrganizationID, t.ID, t.AssigneeID); err != nil {
 		return err
 	}
-	return s.notice(ctx, tx, t.OrganizationID, newNotice{t.ID, NoticeAssigned, "", originOf(ctx).actorID}, t.AssigneeID)
+	return s.notice(ctx, tx, t.OrganizationID, newNotice{t.ID, NoticeAssigned, "", originOf(ctx).actorID, nil}, t.AssigneeID)
 }
 
 // noticeNote makes the author of a note and the members whom it mentions followers, and notifies
@@ -111,7 +111,7 @@ func (s *Service) noticeNote(ctx context.Context, tx *db.Tx, organizationID stri
 			return err
 		}
 	}
-	return s.notice(ctx, tx, organizationID, newNotice{m.TicketID, NoticeMentioned, m.ID, m.Author.ID}, m.Details.Mentions...)
+	return s.notice(ctx, tx, organizationID, newNotice{m.TicketID, NoticeMentioned, m.ID, m.Author.ID, nil}, m.Details.Mentions...)
 }
 
 // noticePublicMessage notifies the followers of a ticket of a customer's further message, or makes

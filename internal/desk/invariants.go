@@ -63,7 +63,7 @@ func Invariants(postgres bool, eventsSince time.Time) []db.Invariant {
 		{Name: "changes belong to tickets of their organization", Table: "ticket_changes",
 			Broken: "SELECT c.ticket_id FROM ticket_changes c LEFT JOIN tickets t ON t.id = c.ticket_id AND t.organization_id = c.organization_id WHERE t.id IS NULL"},
 		{Name: "followers and notices belong to tickets of their organization", Table: "notices",
-			Broken: `SELECT n.id FROM notices n LEFT JOIN tickets t ON t.id = n.ticket_id AND t.organization_id = n.organization_id WHERE t.id IS NULL
+			Broken: `SELECT n.id FROM notices n LEFT JOIN tickets t ON t.id = n.ticket_id AND t.organization_id = n.organization_id WHERE t.id IS NULL AND n.alert_id IS NULL
 				UNION ALL SELECT f.ticket_id || ' ' || f.user_id FROM ticket_followers f LEFT JOIN tickets t ON t.id = f.ticket_id AND t.organization_id = f.organization_id WHERE t.id IS NULL`},
 		{Name: "imported records belong to imports of their organization", Table: "import_records",
 			Broken: `SELECT r.record_id FROM import_records r LEFT JOIN imports i ON i.id = r.import_id AND i.organization_id = r.organization_id WHERE i.id IS NULL`},

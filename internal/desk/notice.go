@@ -22,10 +22,11 @@ const (
 	NoticeAnswered  NoticeKind = "answered"        // the customer of a followed ticket has written
 	NoticeSLA       NoticeKind = "sla_warning"     // 80 % of an SLA target of an assigned ticket have passed
 	NoticeFailed    NoticeKind = "delivery_failed" // a message of the member, or in a ticket of theirs, was not delivered
+	NoticeAlert     NoticeKind = "fleet_alert"     // an alert rule of the fleet notifies the member; without a ticket
 )
 
 // NoticeKinds lists all kinds, in order.
-var NoticeKinds = [...]NoticeKind{NoticeAssigned, NoticeMentioned, NoticeAnswered, NoticeSLA, NoticeFailed}
+var NoticeKinds = [...]NoticeKind{NoticeAssigned, NoticeMentioned, NoticeAnswered, NoticeSLA, NoticeFailed, NoticeAlert}
 
 // NoticeWay is how a member gets the notices of a kind.
 type NoticeWay string
@@ -165,9 +166,10 @@ func setChoices[T any](all map[string]json.RawMessage, member string, choices ma
 // maxNotices is the number of notices of a member; older ones are deleted.
 const maxNotices = 200
 
-// Notice informs a member about a ticket.
+// Notice informs a member about a ticket or, if Path is set, about an alert.
 type Notice struct {
 	ID            string
+	Path          string // of an alert, below the base URL; its title is TicketSubject
 	TicketID      string
 	TicketNumber  int64
 	TicketSubject string
@@ -187,6 +189,7 @@ type newNotice struct {
 	kind      NoticeKind
 	messageID string // may be empty
 	actorID   string // has no notice of their own act; may be empty
+	alert     *Alert // nil: the notice is about a ticket
 }
 
 // notice writes a notice to members, by their choices, in the transaction of its cause, and
@@ -227,9 +230,14 @@ func (s *Service) deliveryOf(preferences json.RawMessage, kind NoticeKind) deliv
 
 func (s *Service) writeNotice(ctx context.Context, tx *db.Tx, organizationID, userID string, n newNotice, to delivery) error {
 	id := newID()
-	if err := tx.Queue(ctx, `INSERT INTO notices (id, organization_id, user_id, ticket_id, kind, message_id, page, mail, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		id, organizationID, userID, n.ticketID, string(n.kind), db.Text(n.messageID), to.page, to.mail, tx.Now.UnixMicro()); err != nil {
+	var alert Alert
+	if n.alert != nil {
+		alert = *n.alert
+	}
+	if err := tx.Queue(ctx, `INSERT INTO notices (id, organization_id, user_id, ticket_id, kind, message_id, page, mail, created_at, alert_id, title, path)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+		id, organizationID, userID, n.ticketID, string(n.kind), db.Text(n.messageID), to.page, to.mail, tx.Now.UnixMicro(),
+		db.Text(alert.ID), db.Text(alert.Title), db.Text(alert.Path)); err != nil {
 		return fmt.Errorf("write notice: %w", err)
 	}
 	if err := tx.Queue(ctx, `DELETE FROM notices WHERE user_id = $1 AND organization_id = $2
@@ -256,20 +264,21 @@ func (s *Service) announceNotices(tx *db.Tx, organizationID, userID string) {
 	}
 }
 
-const selectNotice = `SELECT n.id, n.ticket_id, t.number, t.subject, n.kind, coalesce(m.id, ''), coalesce(m.author_name, ''),
+// selectNotice leaves out notices whose ticket is gone.
+const selectNotice = `SELECT n.id, n.ticket_id, coalesce(t.number, 0), coalesce(t.subject, n.title), coalesce(n.path, ''), n.kind, coalesce(m.id, ''), coalesce(m.author_name, ''),
 		coalesce(m.stripped, m.body, ''), n.created_at, n.seen_at, coalesce(m.kind, '') = 'reply'
-	FROM notices n JOIN tickets t ON t.id = n.ticket_id AND t.organization_id = n.organization_id
-	LEFT JOIN messages m ON m.ticket_id = n.ticket_id AND m.id = n.message_id `
+	FROM notices n LEFT JOIN tickets t ON t.id = n.ticket_id AND t.organization_id = n.organization_id
+	LEFT JOIN messages m ON m.ticket_id = n.ticket_id AND m.id = n.message_id WHERE (t.id IS NOT NULL OR n.alert_id IS NOT NULL) AND `
 
 func scanNotice(row db.Row) (n Notice, err error) {
-	err = row.Scan(&n.ID, &n.TicketID, &n.TicketNumber, &n.TicketSubject, &n.Kind, &n.MessageID, &n.Author, &n.Text,
+	err = row.Scan(&n.ID, &n.TicketID, &n.TicketNumber, &n.TicketSubject, &n.Path, &n.Kind, &n.MessageID, &n.Author, &n.Text,
 		db.IntoTime(&n.At), db.IntoTime(&n.SeenAt), &n.public)
 	return n, err
 }
 
 // Notices returns a member's notices for the page, the newest first, at most the newest 200.
 func (s *Service) Notices(ctx context.Context, q db.Querier, organizationID, userID string) ([]Notice, error) {
-	list, err := db.All(ctx, q, scanNotice, selectNotice+"WHERE n.user_id = $1 AND n.organization_id = $2 AND n.page ORDER BY n.id DESC", userID, organizationID)
+	list, err := db.All(ctx, q, scanNotice, selectNotice+"n.user_id = $1 AND n.organization_id = $2 AND n.page ORDER BY n.id DESC", userID, organizationID)
 	if err != nil {
 		return nil, fmt.Errorf("load notices: %w", err)
 	}
@@ -278,14 +287,14 @@ func (s *Service) Notices(ctx context.Context, q db.Querier, organizationID, use
 
 // Notice returns a member's notice for the page, or a NotFound problem.
 func (s *Service) Notice(ctx context.Context, q db.Querier, organizationID, userID, id string) (Notice, error) {
-	n, err := db.One(ctx, q, scanNotice, selectNotice+"WHERE n.id = $1 AND n.user_id = $2 AND n.organization_id = $3 AND n.page", id, userID, organizationID)
+	n, err := db.One(ctx, q, scanNotice, selectNotice+"n.id = $1 AND n.user_id = $2 AND n.organization_id = $3 AND n.page", id, userID, organizationID)
 	return n, notFound(err, "notice")
 }
 
 // UnreadNotice returns a member's notice, for whichever way it was written; false if it has been read
 // or deleted.
 func (s *Service) UnreadNotice(ctx context.Context, q db.Querier, organizationID, userID, id string) (Notice, bool, error) {
-	n, err := db.One(ctx, q, scanNotice, selectNotice+"WHERE n.id = $1 AND n.user_id = $2 AND n.organization_id = $3 AND n.seen_at IS NULL", id, userID, organizationID)
+	n, err := db.One(ctx, q, scanNotice, selectNotice+"n.id = $1 AND n.user_id = $2 AND n.organization_id = $3 AND n.seen_at IS NULL", id, userID, organizationID)
 	if errors.Is(err, db.ErrNoRows) {
 		return n, false, nil
 	}

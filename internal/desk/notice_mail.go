@@ -53,7 +53,7 @@ func (s *Service) runNoticeMail(ctx context.Context, j *queue.Job) error {
 		return fmt.Errorf("read job: %w", err)
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		due, err := db.All(ctx, tx, scanNotice, selectNotice+"WHERE n.user_id = $1 AND n.organization_id = $2 AND n.mail AND n.seen_at IS NULL ORDER BY n.id",
+		due, err := db.All(ctx, tx, scanNotice, selectNotice+"n.user_id = $1 AND n.organization_id = $2 AND n.mail AND n.seen_at IS NULL ORDER BY n.id",
 			to.UserID, to.OrganizationID)
 		if err != nil {
 			return fmt.Errorf("load notices: %w", err)
@@ -93,9 +93,9 @@ func (s *Service) noticeMail(ctx context.Context, q db.Querier, organizationID s
 	last := &list[len(list)-1]
 	one := true
 	for i := range list {
-		one = one && list[i].TicketID == last.TicketID
+		one = one && list[i].Path == "" && list[i].TicketID == last.TicketID
 	}
-	l := mail.Notification{Subject: fmt.Sprintf("%d notices about tickets", len(list))}
+	l := mail.Notification{Subject: noticeMailSubject(list)}
 	var answers string
 	if one {
 		l.Subject = fmt.Sprintf("[Ticket #%d] %s", last.TicketNumber, last.TicketSubject)
@@ -110,7 +110,7 @@ func (s *Service) noticeMail(ctx context.Context, q db.Querier, organizationID s
 	for i := range list {
 		n := &list[i]
 		if !one {
-			l.Before = append(l.Before, fmt.Sprintf("Ticket #%d, %q: %s", n.TicketNumber, n.TicketSubject, n.Sentence()))
+			l.Before = append(l.Before, n.Label()+": "+n.Sentence())
 			continue
 		}
 		l.Before = append(l.Before, n.Sentence())
@@ -123,7 +123,10 @@ func (s *Service) noticeMail(ctx context.Context, q db.Querier, organizationID s
 	l.After = []string{"You choose which notices you get by mail on the page Notices."}
 	if s.baseURL != "" {
 		l.Action = mail.Action{Label: "Open the notices", URL: s.baseURL + "/notices"}
-		if one {
+		switch {
+		case len(list) == 1 && last.Path != "":
+			l.Action = mail.Action{Label: "Open the vehicle", URL: s.baseURL + last.Path}
+		case one:
 			l.Action = mail.Action{Label: "Open the ticket", URL: s.baseURL + "/tickets/" + strconv.FormatInt(last.TicketNumber, 10)}
 		}
 	}
@@ -133,6 +136,33 @@ func (s *Service) noticeMail(ctx context.Context, q db.Querier, organizationID s
 		m.MessageID = s.noticeMessageID(organizationID, noticeRef{last.TicketID, to.ID, last.ID})
 	}
 	return m, err
+}
+
+// noticeMailSubject returns the subject of a mail with notices that are not all about one ticket.
+func noticeMailSubject(list []Notice) string {
+	alerts := 0
+	for i := range list {
+		if list[i].Path != "" {
+			alerts++
+		}
+	}
+	switch {
+	case alerts == 0:
+		return fmt.Sprintf("%d notices about tickets", len(list))
+	case len(list) == 1:
+		return "[Alert] " + list[0].TicketSubject
+	case alerts == len(list):
+		return fmt.Sprintf("%d alerts of the fleet", alerts)
+	}
+	return fmt.Sprintf("%d notices about tickets and the fleet", len(list))
+}
+
+// Label names what the notice is about.
+func (n *Notice) Label() string {
+	if n.Path != "" {
+		return n.TicketSubject
+	}
+	return fmt.Sprintf("Ticket #%d, %q", n.TicketNumber, n.TicketSubject)
 }
 
 // Sentence describes the notice, without its ticket.
@@ -150,6 +180,8 @@ func (n *Notice) Sentence() string {
 		return author + " has answered."
 	case NoticeSLA:
 		return "An SLA target of the ticket is due soon."
+	case NoticeAlert:
+		return "An alert of the fleet was raised."
 	}
 	return "A message to the customer could not be delivered."
 }

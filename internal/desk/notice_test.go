@@ -442,11 +442,11 @@ func TestPushChoices(t *testing.T) {
 		}
 		return kinds
 	}
-	if got := fmt.Sprint(pushes(old)); got != "[assigned sla_warning delivery_failed]" {
+	if got := fmt.Sprint(pushes(old)); got != "[assigned sla_warning delivery_failed fleet_alert]" {
 		t.Errorf("pushed are %s", got)
 	}
 	changed, err := desk.SetNoticeChoices(old, nil, desk.PushChoices{desk.NoticeAssigned: false, desk.NoticeAnswered: true})
-	if got := fmt.Sprint(pushes(changed)); err != nil || got != "[answered sla_warning delivery_failed]" {
+	if got := fmt.Sprint(pushes(changed)); err != nil || got != "[answered sla_warning delivery_failed fleet_alert]" {
 		t.Errorf("pushed are then %s, %v", got, err)
 	}
 	if err := problem.Check(desk.PushChoices{"noise": true}); problem.Of(err) != problem.Invalid {

@@ -640,7 +640,7 @@ func (s *Service) detectBreaches(ctx context.Context, tx *db.Tx, t *Ticket, at t
 	}
 	for i := range events {
 		if events[i].Name != event.SLABreached {
-			if err := s.notice(ctx, tx, t.OrganizationID, newNotice{t.ID, NoticeSLA, "", ""}, t.AssigneeID); err != nil {
+			if err := s.notice(ctx, tx, t.OrganizationID, newNotice{t.ID, NoticeSLA, "", "", nil}, t.AssigneeID); err != nil {
 				return false, err
 			}
 			continue

@@ -1,0 +1,98 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/loop"
+)
+
+const (
+	alertPoll  = time.Second // other processes raise alerts too
+	alertBatch = 100
+)
+
+// runAlerts relays alerts until ctx ends. Several processes may run it.
+func (a *App) runAlerts(ctx context.Context) {
+	loop.EveryOr(ctx, alertPoll, a.alertRaised, a.log, "relay alerts of the fleet", a.relayAlerts)
+}
+
+// relayAlerts writes the notices of new alerts of production and creates their tickets. What is
+// written names the alert, so a repetition after a crash writes nothing twice; then the fleet notes
+// that the alert is relayed.
+func (a *App) relayAlerts(ctx context.Context) error {
+	organizations, err := a.Fleet.WaitingAlerts(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, id := range organizations {
+		if err := a.relayAlertsOf(ctx, id); err != nil {
+			failed = append(failed, fmt.Errorf("organization %s: %w", id, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (a *App) relayAlertsOf(ctx context.Context, organizationID string) error {
+	list, err := a.Fleet.NextAlerts(ctx, organizationID, alertBatch)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		l := &list[i]
+		users, err := a.alertRecipients(ctx, organizationID, l)
+		if err != nil {
+			return err
+		}
+		alert := a.deskAlert(l, users)
+		var ticket int64
+		if err := a.DB.Write(ctx, func(tx *db.Tx) (err error) {
+			ticket, err = a.Desk.AlertTx(ctx, tx, organizationID, alert)
+			return err
+		}); err != nil {
+			return fmt.Errorf("alert %s: %w", l.Alert.ID, err)
+		}
+		if err := a.Fleet.AlertRelayed(ctx, organizationID, l.Alert.ID, ticket); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alertRecipients returns the ids of the users who get a notice of an alert.
+func (a *App) alertRecipients(ctx context.Context, organizationID string, l *fleet.AlertRelay) ([]string, error) {
+	switch l.Notify {
+	case fleet.NotifyUsers:
+		return l.UserIDs, nil
+	case fleet.NotifyAdmins:
+		members, err := a.Accounts.Members(ctx, organizationID)
+		var ids []string
+		for _, m := range members {
+			if m.Role == account.Admin {
+				ids = append(ids, m.ID)
+			}
+		}
+		return ids, err
+	}
+	return nil, nil
+}
+
+// deskAlert returns an alert in the words of the helpdesk.
+func (a *App) deskAlert(l *fleet.AlertRelay, userIDs []string) desk.Alert {
+	path := "/fleet/vehicles/" + l.Alert.VehicleID
+	text := fmt.Sprintf("%s %s\n\nVehicle: %s", l.Alert.Name+":", l.Alert.Sentence(), a.BaseURL+path)
+	if l.Alert.RideID != "" {
+		text += fmt.Sprintf("\nRide: %s/fleet/rides/%s", a.BaseURL, l.Alert.RideID)
+	}
+	return desk.Alert{
+		ID: l.Alert.ID, Title: l.Alert.VehicleCode + ": " + l.Alert.Name, Text: text, Path: path, UserIDs: userIDs, CreateTicket: l.CreateTicket,
+		Metadata: desk.MetadataUpdate{"alert_id": &l.Alert.ID, "vehicle_id": &l.Alert.VehicleID, "vehicle_code": &l.Alert.VehicleCode},
+	}
+}

@@ -1,0 +1,109 @@
+package app
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+)
+
+// TestAlertRelay: an alert has one ticket and one notice per admin, though the process dies between
+// the two databases and several processes relay at once.
+func TestAlertRelay(t *testing.T) {
+	a := withDefaultOrganization(t)
+	ctx := t.Context()
+	var organizationID, userID string
+	if err := a.DB.QueryRow(ctx, "SELECT organization_id, id FROM users").Scan(&organizationID, &userID); err != nil {
+		t.Fatal(err)
+	}
+	raiseAlert(t, a, organizationID)
+	waiting, err := a.Fleet.NextAlerts(ctx, organizationID, 10)
+	if err != nil || len(waiting) != 1 {
+		t.Fatalf("waiting: %+v, %v", waiting, err)
+	}
+	// The process dies after the commit in the helpdesk.
+	if err := a.DB.Write(ctx, func(tx *db.Tx) error {
+		_, err := a.Desk.AlertTx(ctx, tx, organizationID, a.deskAlert(&waiting[0], []string{userID}))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if err := a.relayAlerts(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	var tickets, customers int
+	if err := a.DB.QueryRow(ctx, "SELECT (SELECT count(*) FROM tickets), (SELECT count(*) FROM customers)").Scan(&tickets, &customers); err != nil || tickets != 1 || customers != 1 {
+		t.Errorf("%d tickets of %d customers, %v; want 1 of 1", tickets, customers, err)
+	}
+	list, err := a.Desk.Notices(ctx, a.DB, organizationID, userID)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("got %+v, %v", list, err)
+	}
+	if n := list[0]; n.Kind != desk.NoticeAlert || n.TicketSubject != "A-1: Battery low" || n.Path != "/fleet/vehicles/"+waiting[0].Alert.VehicleID {
+		t.Errorf("got %+v", n)
+	}
+	l, err := a.Fleet.VehicleAlert(ctx, a.Fleet.DB, organizationID, waiting[0].Alert.ID)
+	if err != nil || l.TicketNumber == nil || *l.TicketNumber != 1 {
+		t.Errorf("got %+v, %v", l, err)
+	}
+	if left, err := a.Fleet.WaitingAlerts(ctx); err != nil || len(left) != 0 {
+		t.Errorf("waiting: %v, %v", left, err)
+	}
+	if err := a.DB.Write(ctx, func(tx *db.Tx) error {
+		return a.Desk.MarkAlertNoticesSeenTx(ctx, tx, organizationID, userID, l.ID)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := a.Desk.UnreadNotices(ctx, a.DB, organizationID, userID); err != nil || n != 0 {
+		t.Errorf("%d unread, %v", n, err)
+	}
+}
+
+// raiseAlert raises an alert in production that notifies the admins and creates a ticket.
+func raiseAlert(t *testing.T, a *App, organizationID string) {
+	t.Helper()
+	if err := a.Fleet.Provision(t.Context(), fleet.Organization{ID: organizationID, Name: "First"}); err != nil {
+		t.Fatal(err)
+	}
+	system := fleet.Actor{Type: "system"}
+	err := a.Fleet.DB.Write(t.Context(), func(tx *db.Tx) error {
+		ctx := context.WithoutCancel(t.Context())
+		subs, err := a.Fleet.Subaccounts(ctx, tx, organizationID)
+		if err != nil {
+			return err
+		}
+		sub, err := a.Fleet.UpdateSubaccountTx(ctx, tx, organizationID, subs[0], fleet.SubaccountChange{
+			VehicleTypes: optional.Of([]fleet.VehicleType{{Name: "Scooter", FormFactor: "scooter_standing", PropulsionType: "electric", MaxRangeMeters: new(int64(45000))}}),
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := a.Fleet.CreateAlertRuleTx(ctx, tx, organizationID, fleet.NewAlertRule{
+			SubaccountID: sub.ID, Name: "Battery low", Kind: fleet.BatteryLow, ThresholdPercent: new(int64(30)), Notify: fleet.NotifyAdmins, CreateTicket: true,
+		}); err != nil {
+			return err
+		}
+		v, err := a.Fleet.CreateVehicleTx(ctx, tx, organizationID, fleet.NewVehicle{
+			SubaccountID: sub.ID, Code: "A-1", VehicleTypeID: sub.VehicleTypes[0].ID, State: fleet.Available, Location: &geo.Position{Lat: 52.5, Lng: 13.4}, BatteryPercent: new(int64(50)),
+		}, system)
+		if err != nil {
+			return err
+		}
+		_, err = a.Fleet.UpdateVehicleTx(ctx, tx, organizationID, v, fleet.VehicleChange{BatteryPercent: optional.Of(int64(25))}, system)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
