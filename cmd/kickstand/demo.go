@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 
@@ -384,10 +385,36 @@ func fillDemo(ctx context.Context, a *app.App, f demoData) (organization string,
 	return o.ID, c, fleetKeys, err
 }
 
+// addAlertRules adds rules to each subaccount of production. The timer raises their alerts.
+func addAlertRules(ctx context.Context, a *app.App, organizationID string) error {
+	return a.Fleet.DB.Write(ctx, func(tx *db.Tx) error {
+		subs, err := a.Fleet.Subaccounts(ctx, tx, organizationID)
+		if err != nil {
+			return err
+		}
+		for _, s := range subs {
+			for _, n := range []fleet.NewAlertRule{
+				{Name: "Battery below 12 %", Kind: fleet.BatteryLow, ThresholdPercent: new(int64(12))},
+				{Name: "Ride longer than 3 hours", Kind: fleet.RideTooLong, ThresholdMinutes: new(int64(180)), Notify: fleet.NotifyAdmins},
+				{Name: "Unused for 5 days", Kind: fleet.IdleTooLong, ThresholdMinutes: new(int64(5 * 24 * 60))},
+			} {
+				n.SubaccountID = s.ID
+				if _, err := a.Fleet.CreateAlertRuleTx(ctx, tx, organizationID, n); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
 // fillFleets seeds both fleets of the organization, and returns an API key for each.
 func fillFleets(ctx context.Context, a *app.App, organizationID string) (map[apikey.Environment]string, error) {
 	o := fleet.Organization{ID: organizationID, Name: demoOrg}
 	if err := a.Fleet.Seed(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := addAlertRules(ctx, a, o.ID); err != nil {
 		return nil, err
 	}
 	if err := a.Sandbox.Provision(ctx, o); err != nil {

@@ -99,6 +99,8 @@ func (t *fleetTrigger) make(ctx context.Context, name event.Name) (string, error
 		return t.vehicle(ctx, name)
 	case "zone":
 		return t.zone(ctx, name)
+	case "alert":
+		return t.alert(ctx, name)
 	case "task":
 		return t.task(ctx, name)
 	}
@@ -261,6 +263,55 @@ func (t *fleetTrigger) zone(ctx context.Context, name event.Name) (string, error
 			err = t.DeleteZoneTx(ctx, tx, t.organizationID, z.ID)
 		}
 		return z.ID, err
+	})
+}
+
+// triggerRule is the external id of the rule of triggered alerts.
+const triggerRule = "kickstand-trigger"
+
+// alert raises an alert for a vehicle like another one, and has it end if the event is that.
+func (t *fleetTrigger) alert(ctx context.Context, name event.Name) (string, error) {
+	vehicles, err := t.vehicles(ctx)
+	if err != nil {
+		return "", err
+	}
+	like := &vehicles[0]
+	rules, err := t.AlertRules(ctx, t.DB, t.organizationID)
+	if err != nil {
+		return "", err
+	}
+	known := slices.ContainsFunc(rules, func(r fleet.AlertRule) bool {
+		return r.ExternalID == triggerRule && r.SubaccountID == like.SubaccountID && r.Enabled
+	})
+	return t.write(ctx, func(tx *db.Tx) (string, error) {
+		if !known {
+			if _, err := t.CreateAlertRuleTx(ctx, tx, t.organizationID, fleet.NewAlertRule{
+				SubaccountID: like.SubaccountID, ExternalID: triggerRule, Name: "Test: battery empty", Kind: fleet.BatteryLow, ThresholdPercent: new(int64(1)),
+			}); err != nil {
+				return "", err
+			}
+		}
+		v, err := t.CreateVehicleTx(ctx, tx, t.organizationID, fleet.NewVehicle{
+			SubaccountID: like.SubaccountID, Code: "TEST-" + randomHex(4), VehicleTypeID: like.VehicleTypeID,
+			State: fleet.Available, Location: like.Location, BatteryPercent: new(int64(50)),
+		}, t.by)
+		if err != nil {
+			return "", err
+		}
+		if v, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, fleet.VehicleChange{BatteryPercent: optional.Of(int64(0))}, t.by); err != nil {
+			return "", err
+		}
+		alerts, err := t.RaisedAlerts(ctx, tx, t.organizationID, v.ID)
+		if err != nil {
+			return "", err
+		}
+		if len(alerts) == 0 {
+			return "", problem.New(problem.Precondition, "the rule of the sandbox with external id %s raises no alert; delete it", triggerRule)
+		}
+		if name == event.AlertCleared {
+			_, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, fleet.VehicleChange{BatteryPercent: optional.Of(int64(50))}, t.by)
+		}
+		return alerts[0].ID, err
 	})
 }
 

@@ -16,6 +16,9 @@ const (
 		`"code":"TEST-1","state":"STATUS","last_event":"maintenance"}`
 	sampleZone = `"zone":{"id":"zone_01KKNTQ6YAEDQRB018TR4SJM6R","object":"zone","livemode":LIVE,"subaccount_id":"sub_01KKNTQ6YAEDQRB018TR4SJM6R",` +
 		`"name":"Test delivery from Kickstand","type":"parking"}`
+	sampleAlert = `"alert":{"id":"alert_01KKNTQ6YAEDQRB018TR4SJM6R","object":"alert","livemode":LIVE,"subaccount_id":"sub_01KKNTQ6YAEDQRB018TR4SJM6R",` +
+		`"alert_rule_id":"rule_01KKNTQ6YAEDQRB018TR4SJM6R","name":"Test delivery from Kickstand","kind":"battery_low","vehicle_id":"veh_01KKNTQ6YAEDQRB018TR4SJM6R",` +
+		`"vehicle_code":"TEST-1","state":"STATUS","value":9}`
 	sampleCustomer = `"customer":{"id":"cus_01KKNTQ6YAEDQRB018TR4SJM6R","object":"customer","livemode":LIVE,"subaccount_id":"sub_01KKNTQ6YAEDQRB018TR4SJM6R",` +
 		`"status":"STATUS"}`
 	sampleTask = `"task":{"id":"task_01KKNTQ6YAEDQRB018TR4SJM6R","object":"task","livemode":LIVE,"subaccount_id":"sub_01KKNTQ6YAEDQRB018TR4SJM6R",` +
@@ -36,6 +39,8 @@ func SampleOf(source event.Source, name event.Name, baseURL string, at time.Time
 		record, status = sampleVehicle, "non_operational"
 	case "zone":
 		record = sampleZone
+	case "alert":
+		record, status = sampleAlert, what
 	case "customer":
 		record = sampleCustomer
 		if what == "updated" {

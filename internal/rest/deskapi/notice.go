@@ -2,10 +2,12 @@ package deskapi
 
 import (
 	"context"
+	"slices"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -17,13 +19,16 @@ var noticeRecord = &schema.Record{Name: "notice", Doc: "A notice to a member abo
 	{Name: "member_id", Type: schema.ID()},
 	{Name: "ticket_id", Type: schema.ID()},
 	{Name: "ticket_number", Type: schema.Integer(), Example: 42},
-	{Name: "kind", Type: schema.Enum(words(desk.NoticeKinds[:])...), Doc: "assigned: somebody else assigned the ticket to them. mentioned: a note mentions them. " +
+	{Name: "kind", Type: schema.Enum(words(ticketNotices)...), Doc: "assigned: somebody else assigned the ticket to them. mentioned: a note mentions them. " +
 		"answered: the customer of a ticket that they follow has written. sla_warning: an SLA target of their ticket is due soon. " +
 		"delivery_failed: a message of theirs, or in their ticket, was not delivered."},
 	{Name: "message_id", Type: schema.ID(), Nullable: true, Doc: "The message that caused it; null: none, or it is gone."},
 	{Name: "created_at", Type: schema.Timestamp()},
 	{Name: "read_at", Type: schema.Timestamp(), Nullable: true, Doc: "null: unread."},
 }}
+
+// ticketNotices are the kinds of notices about tickets.
+var ticketNotices = slices.DeleteFunc(slices.Clone(desk.NoticeKinds[:]), func(k desk.NoticeKind) bool { return k == desk.NoticeAlert })
 
 type memberNotice struct {
 	ID           string          `json:"id"`
@@ -68,6 +73,9 @@ func (a *API) listNotices(ctx context.Context, r *rest.Request) (rest.Response, 
 	unread, filtered := r.Bool("unread")
 	list := []memberNotice{}
 	for i := range all {
+		if all[i].Path != "" {
+			continue // about no ticket
+		}
 		if !filtered || unread == all[i].SeenAt.IsZero() {
 			list = append(list, wireNotice(member.ID, &all[i]))
 		}
@@ -87,6 +95,9 @@ func (a *API) readNotice(ctx context.Context, r *rest.Request) (rest.Response, e
 		n, err := a.Desk.Notice(ctx, tx, r.Key.OrganizationID, member.ID, r.Path("notice_id"))
 		if err != nil {
 			return rest.Response{}, err
+		}
+		if n.Path != "" {
+			return rest.Response{}, problem.New(problem.NotFound, "there is no such notice")
 		}
 		return rest.OK(wireNotice(member.ID, &n)), nil
 	})

@@ -15,7 +15,7 @@ import (
 func (e *environment) dump() string {
 	e.rig.Helper()
 	var b strings.Builder
-	for _, table := range []string{"settings", "subaccounts", "plans", "customers", "vehicles", "rides", "zones", "tasks", "idempotency_keys", "audit_entries"} {
+	for _, table := range []string{"settings", "subaccounts", "plans", "customers", "vehicles", "rides", "zones", "tasks", "alert_rules", "alerts", "idempotency_keys", "audit_entries"} {
 		var n int
 		if err := e.db.QueryRow(e.rig.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil {
 			e.rig.Fatal(err)

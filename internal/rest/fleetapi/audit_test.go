@@ -12,6 +12,7 @@ import (
 var audited = map[string]audit.Action{
 	"createZone": "zone.created", "updateZone": "zone.updated", "deleteZone": "zone.deleted",
 	"updatePricingPlan": "pricing.updated", "updateSettings": "settings.updated", "updateSubaccount": "subaccount.updated",
+	"createAlertRule": "alert_rule.created", "updateAlertRule": "alert_rule.updated", "deleteAlertRule": "alert_rule.deleted", "acknowledgeAlert": "alert.acknowledged",
 	"createTask": "task.created", "updateTask": "task.updated", "createTaskPhoto": "task.updated", "deleteTaskPhoto": "task.updated",
 	"createVehicleTracker": "tracker.created", "deleteVehicleTracker": "tracker.deleted",
 	"deleteVehicle": "vehicle.deleted", "resetSandbox": "sandbox.reset", "updateSandboxClock": "sandbox.clock_advanced",

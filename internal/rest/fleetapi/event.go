@@ -29,7 +29,7 @@ const (
 
 // eventResources are the resources whose permission to read shows events, by the first part of their
 // names.
-var eventResources = map[string]string{"ride": "rides", "vehicle": "vehicles", "zone": "zones", "customer": "customers", "task": "vehicles"}
+var eventResources = map[string]string{"ride": "rides", "vehicle": "vehicles", "zone": "zones", "alert": "vehicles", "task": "vehicles", "customer": "customers"}
 
 // openStreams counts the open streams by key.
 type openStreams struct {

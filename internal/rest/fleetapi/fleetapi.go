@@ -30,8 +30,9 @@ var Tags = map[string]string{
 	"Customers": "Riders. They sign up in the operator's app.",
 	"Pricing":   "Pricing plans. They are created and retired in the dashboard.",
 	"Zones":     "Areas in which rules hold.",
+	"Alerts":    "Rules that watch vehicles, and the alerts that they raise. Permissions are those of vehicles.",
 	"Analytics": "Figures of rides and revenue by period and group.",
-	"Events":    "Changes of rides, vehicles, zones, customers and tasks as they happen.",
+	"Events":    "Changes of rides, vehicles, zones, alerts, customers and tasks as they happen.",
 	"Settings":  "Settings of the account and its subaccounts, and the audit log.",
 	"Sandbox":   "The clock of the sandbox, and its reset.",
 	"API key":   "The key that is used, and its last requests.",
@@ -41,7 +42,7 @@ var Tags = map[string]string{
 // refers to it, such as current_ride.
 func ExampleID(of string) string {
 	for suffix, prefix := range map[string]string{
-		"ride": "ride", "vehicle": "veh", "vehicle_type": "vt", "customer": "cus", "zone": "zone", "pricing_plan": "plan", "subaccount": "sub", "alert": "alert", "task": "task", "photo": "photo",
+		"ride": "ride", "vehicle": "veh", "vehicle_type": "vt", "customer": "cus", "zone": "zone", "pricing_plan": "plan", "subaccount": "sub", "alert": "alert", "alert_rule": "rule", "task": "task", "photo": "photo",
 	} {
 		if of == suffix || strings.HasSuffix(of, "_"+suffix) {
 			return prefix + "_01KKNTQ6YAEDQRB018TR4SJM6R"
@@ -77,7 +78,7 @@ type Account struct {
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
 		a.rideRoutes(), a.vehicleRoutes(), a.telemetryRoutes(), a.trackRoutes(), a.trackerRoutes(), a.taskRoutes(), a.customerRoutes(), a.pricingRoutes(), a.quoteRoutes(), a.zoneRoutes(),
-		a.analyticsRoutes(), a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(), a.eventRoutes(),
+		a.alertRoutes(), a.analyticsRoutes(), a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(), a.eventRoutes(),
 	)
 	if !a.Fleet.Live() {
 		routes = append(routes, a.sandboxRoutes()...)

@@ -304,3 +304,23 @@ func refused(t testing.TB, what string, a resttest.Answer, status int, code stri
 		t.Errorf("%s: got %d %s %q, want %d %s %q\n%s", what, a.Status, p.Code, at, status, code, pointers, a.Body)
 	}
 }
+
+// alertRule creates a rule about batteries.
+func (p *tenant) alertRule(changes ...fields) fields {
+	p.t.Helper()
+	body := fields{"subaccount_id": p.sub.ID, "name": "Battery low", "kind": "battery_low", "threshold_percent": 15}
+	for _, c := range changes {
+		maps.Copy(body, c)
+	}
+	return p.created("/alert_rules", body)
+}
+
+// alert raises an alert and returns its id.
+func (p *tenant) alert() string {
+	p.t.Helper()
+	p.alertRule()
+	v := p.vehicle()
+	send(p.t, p.Client, "PUT", "/vehicles/"+v.text("id"), `{"battery_percent":5}`, 200)
+	list := send(p.t, p.Client, "GET", "/alerts?state=raised&vehicle_id="+v.text("id"), "", 200)
+	return list["data"].([]any)[0].(map[string]any)["id"].(string)
+}

@@ -83,6 +83,9 @@ var samples = map[string]func(p *tenant) string{
 		})
 		return "/pricing/" + plan.ID
 	},
+	"/alert_rules/{id}":          func(p *tenant) string { return "/alert_rules/" + p.alertRule().text("id") },
+	"/alerts/{id}":               func(p *tenant) string { return "/alerts/" + p.alert() },
+	"/alerts/{id}/acknowledge":   func(p *tenant) string { return "/alerts/" + p.alert() + "/acknowledge" },
 	"/settings/subaccounts/{id}": func(p *tenant) string { return "/settings/subaccounts/" + p.sub.ID },
 }
 
@@ -120,6 +123,10 @@ var bodies = map[string]func(p *tenant) any{
 	"updateSettings":     func(p *tenant) any { return fields{"low_battery_percent": 10} },
 	"updateSubaccount":   func(p *tenant) any { return fields{"external_id": "berlin"} },
 	"updateSandboxClock": func(p *tenant) any { return fields{"now": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)} },
+	"createAlertRule": func(p *tenant) any {
+		return fields{"subaccount_id": p.sub.ID, "name": "Battery low", "kind": "battery_low", "threshold_percent": 15}
+	},
+	"updateAlertRule": func(p *tenant) any { return fields{"threshold_percent": 20} },
 	"createZone": func(p *tenant) any {
 		return fields{"subaccount_id": p.sub.ID, "name": "Mitte", "type": "service_area", "geometry": square(13.3, 52.4, 13.5, 52.6)}
 	},
