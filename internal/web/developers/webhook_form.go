@@ -61,8 +61,8 @@ func groups(source event.Source, wanted []string) []eventGroup {
 
 // fleetGroups is groups for the fleet.
 func fleetGroups(wanted []string) []eventGroup {
-	out := []eventGroup{{Label: "Rides"}, {Label: "Vehicles"}, {Label: "Zones"}, {Label: "Customers"}}
-	of := map[string]int{"ride": 0, "vehicle": 1, "zone": 2, "customer": 3}
+	out := []eventGroup{{Label: "Rides"}, {Label: "Vehicles"}, {Label: "Zones"}, {Label: "Customers"}, {Label: "Tasks"}, {Label: "Alerts"}}
+	of := map[string]int{"ride": 0, "vehicle": 1, "zone": 2, "customer": 3, "task": 4, "alert": 5}
 	for _, name := range event.FleetNames {
 		about, _, _ := strings.Cut(string(name), ".")
 		g := &out[of[about]]

@@ -152,6 +152,7 @@ func (p *pages) page(r *web.Request, path, title string, body any) web.Page {
 		{Path: "/map", Label: "Map", Icon: "map"},
 		{Path: "/rides", Label: "Rides", Icon: "route"},
 		{Path: "/vehicles", Label: "Vehicles", Icon: "bike"},
+		{Path: "/alerts", Label: "Alerts", Icon: "alert"},
 		{Path: "/tasks", Label: "Tasks", Icon: "check"},
 		{Path: "/riders", Label: "Riders", Icon: "users"},
 		{Path: "/zones", Label: "Zones", Icon: "zone"},

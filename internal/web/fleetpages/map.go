@@ -108,6 +108,7 @@ type dot struct {
 	Link     string
 	Chosen   bool
 	Task     bool // has open tasks
+	Alert    bool // has raised alerts
 }
 
 // panel describes the selected vehicle.
@@ -167,7 +168,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := mapPage{
-		Topics: p.topic(fleet.VehicleKind) + " " + p.topic(fleet.ZoneKind), Base: p.base,
+		Topics: p.topic(fleet.VehicleKind) + " " + p.topic(fleet.AlertRecordKind) + " " + p.topic(fleet.ZoneKind), Base: p.base,
 		Filters: filters{Fields: append(fields, web.Field{Name: "state", Label: "State", Type: "select", Options: options(mapStates[:], "Any", func(s fleet.VehicleState) web.Option {
 			return web.Option{Value: string(s), Label: web.BadgeFor(stateBadges, s).Text}
 		})}, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)}, web.Field{Name: "heat", Label: "Heat map", Type: "select", Options: heatOptions})},
@@ -220,7 +221,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	for _, s := range mapStates {
 		b.Legend = append(b.Legend, legend{"dot " + string(s), vehicleShapes[s], web.BadgeFor(stateBadges, s).Text})
 	}
-	b.Legend = append(b.Legend, legend{"task-mark", "M0-4a4 4 0 0 1 0 8 4 4 0 0 1 0-8z", "Open task"})
+	b.Legend = append(b.Legend, legend{"task-mark", "M0-4a4 4 0 0 1 0 8 4 4 0 0 1 0-8z", "Open task"}, legend{"alert-mark", "M0-4 4 4H-4z", "Alert"})
 	for _, t := range zoneTypes {
 		b.Types = append(b.Types, legend{"zone " + t.Value, "", t.Label})
 	}
@@ -413,6 +414,14 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 	if err != nil {
 		return err
 	}
+	raised, err := p.Fleet.RaisedAlerts(ctx, p.DB, r.OrganizationID, ids...)
+	if err != nil {
+		return err
+	}
+	alerts := make(map[string]bool, len(raised))
+	for i := range raised {
+		alerts[raised[i].VehicleID] = true
+	}
 	for _, of := range list {
 		if of.Location == nil {
 			continue
@@ -420,7 +429,7 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 		x, y := v.At(of.Location.Lat, of.Location.Lng)
 		b.Vehicles = append(b.Vehicles, dot{
 			ID: of.ID, Code: of.Code, X: mapview.Coordinate(x), Y: mapview.Coordinate(y), State: of.State, Chip: web.BadgeFor(stateBadges, of.State), Shape: vehicleShapes[of.State],
-			Link: link(v, of.ID), Chosen: of.ID == chosen, Task: tasks[of.ID],
+			Link: link(v, of.ID), Chosen: of.ID == chosen, Task: tasks[of.ID], Alert: alerts[of.ID],
 		})
 	}
 	b.Count = web.Count(total, "%d vehicle", "%d vehicles")

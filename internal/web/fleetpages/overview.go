@@ -25,7 +25,8 @@ type overviewPage struct {
 	Charts  []chart.Chart
 	Switch  string // link between tables and charts
 	Tables  bool
-	Use     string // address of the analytics of vehicles
+	Use     string            // address of the analytics of vehicles
+	Alerts  []vehicleAlertRow // the newest raised ones
 	Needs   []attentionItem
 	Empty   *web.Empty // in place of the figures while there are none
 }
@@ -68,7 +69,7 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := overviewPage{
-		Topics: p.topic(fleet.RideKind) + " " + p.topic(fleet.VehicleKind), Zone: settings.TimeZone,
+		Topics: p.topic(fleet.RideKind) + " " + p.topic(fleet.VehicleKind) + " " + p.topic(fleet.AlertRecordKind), Zone: settings.TimeZone,
 		Filters: filters{Fields: append(web.Fields{{Name: "days", Label: "Period", Type: "select", Options: spans[:]}},
 			append(fields, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})...)},
 	}
@@ -104,6 +105,9 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 		b.Charts[i].Table = b.Tables
 	}
 	if b.Needs, err = p.attentionItems(ctx, r, subs, settings, states); err != nil {
+		return err
+	}
+	if b.Alerts, err = p.raisedAlerts(ctx, r); err != nil {
 		return err
 	}
 	return p.Render(w, r, "overview", p.page(r, "", "Overview", b))

@@ -21,6 +21,12 @@ func (p *pages) handleRecords() {
 	p.handle("/vehicles/{id}/state", route{get: p.setVehicleState, post: p.setVehicleState, anyone: true})
 	p.handle("/vehicles/{id}/delete", route{get: p.deleteVehicle, post: p.deleteVehicle, admin: true})
 
+	p.handle("/alerts", route{get: p.alerts})
+	p.handle("/alerts/{id}/acknowledge", route{post: p.acknowledgeAlert, anyone: true})
+	p.handle("/alert-rules", route{get: p.alertRules})
+	p.handle("/alert-rules/new", route{get: p.alertRule, post: p.alertRule, admin: true})
+	p.handle("/alert-rules/{id}", route{get: p.alertRule, post: p.alertRule, admin: true})
+	p.handle("/alert-rules/{id}/delete", route{get: p.deleteAlertRule, post: p.deleteAlertRule, admin: true})
 	p.handleTasks()
 
 	p.handle("/riders", route{get: p.riders})

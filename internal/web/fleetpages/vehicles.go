@@ -206,7 +206,8 @@ type vehiclePage struct {
 	NewTask    string // link
 	AllTasks   string // link
 	Rides      rideTable
-	All        string // link to all rides
+	All        string            // link to all rides
+	Alerts     []vehicleAlertRow // raised
 	Events     []historyEntry
 	Earlier    string // link to earlier changes
 	Change     bool   // the state can be changed
@@ -233,7 +234,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := vehiclePage{
-		Vehicle: &v, Topic: p.topic("vehicle", v.ID), Path: p.base + "/vehicles/" + v.ID, Chip: web.BadgeFor(stateBadges, v.State), Since: r.Time(v.StateChangedAt.Std()), Why: eventLabel(v.LastEvent),
+		Vehicle: &v, Topic: p.topic("vehicle", v.ID) + " " + p.topic(fleet.AlertRecordKind), Path: p.base + "/vehicles/" + v.ID, Chip: web.BadgeFor(stateBadges, v.State), Since: r.Time(v.StateChangedAt.Std()), Why: eventLabel(v.LastEvent),
 		Level: levelOf(&v, &settings), Reports: r.Time(v.LastReportedAt.Std()), All: p.base + "/rides?vehicle=" + v.ID,
 		Nowhere: web.Empty{Text: "Last location unknown."},
 	}
@@ -262,6 +263,11 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 	if err := p.vehicleHistory(ctx, r, &b); err != nil {
 		return err
 	}
+	raised, err := p.Fleet.RaisedAlerts(ctx, p.DB, r.OrganizationID, v.ID)
+	if err != nil {
+		return err
+	}
+	b.Alerts = p.alertRows(r, raised)
 	page := p.page(r, "/vehicles", v.Code, b)
 	page.Scripts = []string{"ticking.js"}
 	return p.Render(w, r, "vehicle", page)

@@ -57,7 +57,7 @@ func (p *pages) showNotices(w http.ResponseWriter, r *web.Request) error {
 	}
 	b := noticesPage{Topic: "notices:" + r.UserID, Choices: noticeFields(desk.NoticeChoicesIn(r.User.Preferences)), Push: pushFields(r.User.Preferences)}
 	for _, n := range list {
-		row := noticeRow{Notice: n, Path: ticketPath(n.TicketNumber), Text: strings.Join(strings.Fields(n.Text), " "), Unread: n.SeenAt.IsZero(), When: r.Time(n.At)}
+		row := noticeRow{Notice: n, Path: cmp.Or(n.Path, ticketPath(n.TicketNumber)), Text: strings.Join(strings.Fields(n.Text), " "), Unread: n.SeenAt.IsZero(), When: r.Time(n.At)}
 		if words := []rune(row.Text); len(words) > maxNoticeWords {
 			row.Text = string(words[:maxNoticeWords]) + "…"
 		}
@@ -71,7 +71,7 @@ func (p *pages) showNotices(w http.ResponseWriter, r *web.Request) error {
 var noticeLabels = map[desk.NoticeKind]string{
 	desk.NoticeAssigned: "A ticket is assigned to you", desk.NoticeMentioned: "A note mentions you",
 	desk.NoticeAnswered: "A customer writes in a ticket that you follow", desk.NoticeSLA: "An SLA target of your ticket is due soon",
-	desk.NoticeFailed: "A message was not delivered",
+	desk.NoticeFailed: "A message was not delivered", desk.NoticeAlert: "Fleet alerts",
 }
 
 // pushPrefix precedes a kind in the names of the fields of Web Push.

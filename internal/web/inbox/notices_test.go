@@ -77,7 +77,7 @@ func TestNoticeChoicesForm(t *testing.T) {
 	h.Prefer(h.Agent, `{"theme":"dark","notices":{"later":1}}`)
 	id := h.tickets(1)[0]
 	b := h.SignIn(h.Agent)
-	form := url.Values{"assigned": {"page"}, "mentioned": {"none"}, "answered": {"page"}, "sla_warning": {"mail"}, "delivery_failed": {"both"}, "push": {"1"}, "push.assigned": {"on"}}
+	form := url.Values{"assigned": {"page"}, "mentioned": {"none"}, "answered": {"page"}, "sla_warning": {"mail"}, "delivery_failed": {"both"}, "fleet_alert": {"page"}, "push": {"1"}, "push.assigned": {"on"}}
 	if w := b.Post("/notices", form); w.Code != http.StatusSeeOther {
 		t.Fatalf("answered %d %s", w.Code, w.Body)
 	}
@@ -85,7 +85,7 @@ func TestNoticeChoicesForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"notice_push":{"answered":false,"assigned":true,"delivery_failed":false,"mentioned":false,"sla_warning":false},"notices":{"answered":"page","assigned":"page","delivery_failed":"both","later":1,"mentioned":"none","sla_warning":"mail"},"theme":"dark"}`
+	const want = `{"notice_push":{"answered":false,"assigned":true,"delivery_failed":false,"fleet_alert":false,"mentioned":false,"sla_warning":false},"notices":{"answered":"page","assigned":"page","delivery_failed":"both","fleet_alert":"page","later":1,"mentioned":"none","sla_warning":"mail"},"theme":"dark"}`
 	if string(u.Preferences) != want {
 		t.Errorf("stored %s", u.Preferences)
 	}

@@ -44,6 +44,7 @@ var actions = [][2]string{
 	{"records.exported", "Records exported"}, {"records.imported", "Records imported"}, {"tool.called", "Tool called by an MCP client"},
 	{"settings.updated", "Fleet settings changed"}, {"subaccount.created", "Subaccount created"}, {"subaccount.updated", "Subaccount changed"},
 	{"pricing.created", "Pricing created"}, {"pricing.updated", "Pricing changed"}, {"zone.created", "Zone created"}, {"zone.updated", "Zone changed"}, {"zone.deleted", "Zone deleted"},
+	{"alert_rule.created", "Alert rule created"}, {"alert_rule.updated", "Alert rule changed"}, {"alert_rule.deleted", "Alert rule deleted"}, {"alert.acknowledged", "Alert acknowledged"},
 	{"vehicle.updated", "Vehicle changed from a ticket"}, {"vehicle.deleted", "Vehicle deleted"},
 	{"task.created", "Task created"}, {"task.updated", "Task changed"},
 	{"tracker.created", "Address of a tracker created"}, {"tracker.deleted", "Address of a tracker deleted"},

@@ -1,0 +1,478 @@
+package fleetpages
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// vehicleAlertRow is an alert in a list. Its template is "alert-table".
+type vehicleAlertRow struct {
+	ID              string
+	Name            string // with the code of the vehicle
+	Vehicle         string // link; empty: the vehicle is deleted
+	Sentence        string
+	State           web.Badge
+	Raised, Cleared web.Time
+	Ride, Task      string // links
+	Ticket          string // number; empty: none
+	Acknowledged    string // by whom
+	Acknowledge     string // address of the form
+}
+
+// alertBadges are the badges of alerts.
+var alertBadges = map[fleet.AlertState]web.Badge{
+	fleet.AlertRaised:  {Text: "Raised", Tone: web.Bad, Icon: "alert"},
+	fleet.AlertCleared: {Text: "Cleared"},
+}
+
+// alertRows returns the rows of alerts.
+func (p *pages) alertRows(r *web.Request, list []fleet.VehicleAlert) []vehicleAlertRow {
+	var rows []vehicleAlertRow
+	for i := range list {
+		l := &list[i]
+		row := vehicleAlertRow{
+			ID: l.ID, Name: l.VehicleCode + ": " + l.Name, Sentence: l.Sentence(), State: web.BadgeFor(alertBadges, l.State),
+			Raised: r.Time(l.RaisedAt.Std()), Cleared: r.Time(l.ClearedAt.Std()), Vehicle: p.base + "/vehicles/" + l.VehicleID,
+		}
+		if l.RideID != "" {
+			row.Ride = p.base + "/rides/" + string(l.RideID)
+		}
+		if l.TaskID != "" {
+			row.Task = p.base + "/tasks/" + string(l.TaskID)
+		}
+		if l.TicketNumber != nil {
+			row.Ticket = strconv.FormatInt(*l.TicketNumber, 10)
+		}
+		switch {
+		case l.AcknowledgedBy != nil:
+			row.Acknowledged = actor(r, *l.AcknowledgedBy)
+		case l.State == fleet.AlertRaised:
+			row.Acknowledge = p.base + "/alerts/" + l.ID + "/acknowledge"
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// alertList is the body of the list of alerts.
+type alertList struct {
+	Filters filters
+	Topic   string
+	Count   string
+	Rows    []vehicleAlertRow
+	Empty   web.Empty
+	Pager   web.Pager
+}
+
+// alerts lists alerts, by default those that are raised.
+func (p *pages) alerts(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	_, choice, err := p.subaccountChoices(ctx, r)
+	if err != nil {
+		return err
+	}
+	b := alertList{Topic: p.topic(fleet.AlertRecordKind), Filters: filters{Fields: append(web.Fields{
+		{Name: "state", Label: "State", Type: "select", Options: []web.Option{{Value: "", Label: "Raised"}, {Value: "cleared", Label: "Cleared"}}},
+	}, choice...)}}
+	b.Filters.parse(r)
+	q := fleet.AlertQuery{State: []fleet.AlertState{fleet.AlertRaised}, Subaccount: b.Filters.list("subaccount"), After: after(r), Limit: perPage}
+	if b.Filters.get("state") == string(fleet.AlertCleared) {
+		q.State[0] = fleet.AlertCleared
+	}
+	docs, next, err := p.Fleet.ListAlerts(ctx, p.DB, r.OrganizationID, q)
+	if err != nil {
+		return err
+	}
+	list, err := decode[fleet.VehicleAlert](docs)
+	if err != nil {
+		return err
+	}
+	b.Rows = p.alertRows(r, list)
+	b.Count = resultCount(len(list), q.After == nil, next, "%d alert", "%d alerts")
+	if b.Pager, err = pager(r, next); err != nil {
+		return err
+	}
+	b.Empty = web.Empty{Text: "No alerts. Rules watch the vehicles and raise them.", Path: p.base + "/alert-rules", Label: "View rules"}
+	return p.Render(w, r, "alerts", p.listPage(r, "/alerts", "Alerts", b))
+}
+
+// raisedAlerts returns the newest raised alerts for the overview.
+func (p *pages) raisedAlerts(ctx context.Context, r *web.Request) ([]vehicleAlertRow, error) {
+	docs, _, err := p.Fleet.ListAlerts(ctx, p.DB, r.OrganizationID, fleet.AlertQuery{State: []fleet.AlertState{fleet.AlertRaised}, Limit: 5})
+	if err != nil {
+		return nil, err
+	}
+	list, err := decode[fleet.VehicleAlert](docs)
+	return p.alertRows(r, list), err
+}
+
+// acknowledgeAlert acknowledges an alert, and marks the reader's notices of it as read.
+func (p *pages) acknowledgeAlert(w http.ResponseWriter, r *web.Request) error {
+	if _, ok := p.Form(w, r); !ok {
+		return nil
+	}
+	id := r.PathValue("id")
+	if err := p.write(r, func(ctx context.Context, tx *db.Tx) error {
+		l, err := p.Fleet.LockAlertTx(ctx, tx, r.OrganizationID, id)
+		if err == nil {
+			_, err = p.Fleet.AcknowledgeAlertTx(ctx, tx, r.OrganizationID, l, by(r))
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := p.DeskDB.Write(r.Context(), func(tx *db.Tx) error {
+		return p.Desk.MarkAlertNoticesSeenTx(r.Context(), tx, r.OrganizationID, r.UserID, id)
+	}); err != nil {
+		return err
+	}
+	return p.Redirect(w, p.base+"/alerts", web.Notice{Text: "Alert acknowledged."})
+}
+
+// alertKind describes the rules of a kind.
+type alertKind struct {
+	Kind    fleet.AlertKind
+	Icon    string
+	Label   string
+	Example string
+	Path    string
+	pattern string // the sentence with the names of its fields in braces
+	unit    string // of the threshold; empty: none
+	usual   int64
+	scale   int64 // minutes of the unit
+}
+
+// alertKinds are the kinds of rules, in order.
+var alertKinds = [...]alertKind{
+	{Kind: fleet.BatteryLow, Icon: "battery", Label: "Battery low", pattern: "When the battery falls below {threshold} %", unit: "percent", usual: 15, scale: 1,
+		Example: "When the battery falls below 15 %, create a task to swap it."},
+	{Kind: fleet.Silence, Icon: "plug", Label: "Silence", pattern: "When a vehicle has not reported for {threshold} minutes", unit: "minutes", usual: 60, scale: 1,
+		Example: "When a vehicle has not reported for 60 minutes, notify the admins."},
+	{Kind: fleet.LeftZone, Icon: "zone", Label: "Left the zone", pattern: "When a vehicle is outside its zones",
+		Example: "When a vehicle is outside the service area, create a ticket."},
+	{Kind: fleet.RideTooLong, Icon: "route", Label: "Ride too long", pattern: "When a ride has lasted {threshold} minutes", unit: "minutes", usual: 180, scale: 1,
+		Example: "When a ride has lasted 180 minutes, create a ticket."},
+	{Kind: fleet.IdleTooLong, Icon: "clock", Label: "Idle too long", pattern: "When an available vehicle was neither rented nor moved for {threshold} hours", unit: "hours", usual: 72, scale: 60,
+		Example: "When an available vehicle was neither rented nor moved for 72 hours, create a task to move it."},
+}
+
+// kindOf returns the description of a kind, nil for an unknown one.
+func kindOf(kind fleet.AlertKind) *alertKind {
+	i := slices.IndexFunc(alertKinds[:], func(k alertKind) bool { return k.Kind == kind })
+	if i < 0 {
+		return nil
+	}
+	return &alertKinds[i]
+}
+
+// alertActions is the part of a sentence about actions, with the names of fields in braces.
+const alertActions = ", raise an alert and notify {notify}{create_task?, create a task}{create_ticket?, create a ticket}."
+
+// alertSentence says what a rule does.
+func alertSentence(k *alertKind, rule *fleet.AlertRule) string {
+	threshold, notify := k.usual, "nobody"
+	if n := rule.ThresholdPercent; n != nil {
+		threshold = *n
+	}
+	if n := rule.ThresholdMinutes; n != nil {
+		threshold = *n / k.scale
+	}
+	switch rule.Notify {
+	case fleet.NotifyAdmins:
+		notify = "all admins"
+	case fleet.NotifyUsers:
+		notify = "chosen members"
+	}
+	text := strings.ReplaceAll(k.pattern, "{threshold}", strconv.FormatInt(threshold, 10)) + ", raise an alert and notify " + notify
+	if rule.CreateTask {
+		text += ", create a task"
+	}
+	if rule.CreateTicket {
+		text += ", create a ticket"
+	}
+	return text + "."
+}
+
+// alertRuleRow is a rule in the list.
+type alertRuleRow struct {
+	ID, Path, Name, Subaccount, Sentence string
+	State                                web.Badge
+}
+
+// alertRulesPage is the body of the list of rules.
+type alertRulesPage struct {
+	Rows  []alertRuleRow
+	Kinds []alertKind // of a new rule; empty without permission
+}
+
+// alertRules lists the rules, and the kinds of new ones.
+func (p *pages) alertRules(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	rules, err := p.Fleet.AlertRules(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	var b alertRulesPage
+	for i := range rules {
+		rule := &rules[i]
+		row := alertRuleRow{ID: rule.ID, Name: rule.Name, Sentence: alertSentence(kindOf(rule.Kind), rule), State: web.Badge{Text: "Off"}}
+		if rule.Enabled {
+			row.State = web.Badge{Text: "On", Tone: web.Good, Icon: "check"}
+		}
+		if r.Admin() {
+			row.Path = p.base + "/alert-rules/" + rule.ID
+		}
+		if i := slices.IndexFunc(subs, func(s fleet.Subaccount) bool { return s.ID == rule.SubaccountID }); i >= 0 && len(subs) > 1 {
+			row.Subaccount = subs[i].Name
+		}
+		b.Rows = append(b.Rows, row)
+	}
+	if r.Admin() {
+		b.Kinds = slices.Clone(alertKinds[:])
+		for i := range b.Kinds {
+			b.Kinds[i].Path = p.base + "/alert-rules/new?kind=" + string(b.Kinds[i].Kind)
+		}
+	}
+	return p.Render(w, r, "alert_rules", p.page(r, "/alerts", "Alert rules", b))
+}
+
+// alertRuleForm is the body of the form of a rule.
+type alertRuleForm struct {
+	Groups   []group
+	Sentence string
+	Pattern  string // of the sentence, for the script
+	Cancel   string
+	Delete   string
+}
+
+// alertRule creates a rule of a kind, or changes one.
+func (p *pages) alertRule(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	var rule fleet.AlertRule
+	title, id := "New rule", r.PathValue("id")
+	if id == "" {
+		rule = fleet.AlertRule{Kind: fleet.AlertKind(r.URL.Query().Get("kind")), Enabled: true, Notify: fleet.NotifyAdmins}
+	} else {
+		var err error
+		if rule, err = p.Fleet.AlertRule(ctx, p.DB, r.OrganizationID, id); err != nil {
+			return err
+		}
+		title = "Edit rule"
+	}
+	k := kindOf(rule.Kind)
+	if k == nil {
+		return problem.New(problem.NotFound, "there is no such kind of rules")
+	}
+	fields, groups, err := p.alertRuleFields(ctx, r, k, &rule)
+	if err != nil {
+		return err
+	}
+	back := p.base + "/alert-rules"
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		saved, err := p.saveAlertRule(r, k, fields, &formInput{Values: values}, id)
+		if err != nil {
+			return err
+		}
+		if saved {
+			return p.Redirect(w, back, web.Notice{Text: "Rule saved. Vehicles are examined within seconds."})
+		}
+	}
+	b := alertRuleForm{Groups: groups, Sentence: alertSentence(k, &rule), Pattern: k.pattern + alertActions, Cancel: back}
+	if id != "" {
+		b.Delete = back + "/" + id + "/delete"
+	}
+	page := p.page(r, "/alerts", title, b)
+	page.Fields, page.Scripts = fields, []string{"rule.js"}
+	if len(fields.Wrong()) > 0 {
+		page.Status = http.StatusUnprocessableEntity
+	}
+	return p.Render(w, r, "alert_rule", page)
+}
+
+// alertRuleFields are the fields of a rule. A new one has an id of "".
+func (p *pages) alertRuleFields(ctx context.Context, r *web.Request, k *alertKind, rule *fleet.AlertRule) (web.Fields, []group, error) {
+	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if rule.ID != "" {
+		subs = slices.DeleteFunc(subs, func(s fleet.Subaccount) bool { return s.ID != rule.SubaccountID })
+	}
+	zones, err := p.zoneOptions(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	name := rule.Name
+	if name == "" {
+		name = k.Label
+	}
+	what := web.Fields{{Name: "name", Label: "Name", Type: "text", Most: 256, Value: name}}
+	if len(subs) > 1 {
+		what = append(what, web.Field{Name: "subaccount", Label: "Subaccount", Type: "select", Options: options(subs, "", func(s fleet.Subaccount) web.Option {
+			return web.Option{Value: s.ID, Label: s.Name}
+		})})
+	}
+	if k.unit != "" {
+		threshold := k.usual
+		if n := rule.ThresholdPercent; n != nil {
+			threshold = *n
+		} else if n := rule.ThresholdMinutes; n != nil {
+			threshold = *n / k.scale
+		}
+		what = append(what, web.Field{Name: "threshold", Label: "Threshold (" + k.unit + ")", Type: "text", Mode: "numeric", Value: strconv.FormatInt(threshold, 10)})
+	}
+	one := func(list []string) string {
+		if len(list) == 1 {
+			return list[0]
+		}
+		return ""
+	}
+	label, help := "In zone", "Only vehicles there."
+	if k.Kind == fleet.LeftZone {
+		label, help = "Zone to stay in", "Anywhere stands for all service areas."
+	}
+	what = append(what,
+		web.Field{Name: "type", Label: "Vehicle type", Type: "select", Optional: true, Value: one(rule.VehicleTypeIDs), Options: append([]web.Option{{Label: "All"}}, typeOptions(subs)...)},
+		web.Field{Name: "zone", Label: label, Type: "select", Optional: true, Value: one(rule.ZoneIDs), Options: zones, Help: help},
+	)
+	notify := []web.Option{{Value: string(fleet.NotifyAdmins), Label: "all admins"}, {Value: string(fleet.NotifyNobody), Label: "nobody"}}
+	if rule.Notify == fleet.NotifyUsers {
+		notify = append(notify, web.Option{Value: string(fleet.NotifyUsers), Label: "chosen members"})
+	}
+	notify = append(notify, web.Option{Value: selfRecipient, Label: "me"})
+	actions := web.Fields{
+		{Name: "notify", Label: "Notify", Type: "select", Value: string(rule.Notify), Options: notify, Help: "Each member chooses on the page Notices how fleet alerts reach them. The API can set any members."},
+		{Name: "create_task", Label: "Create a task", Type: "checkbox", Value: checked(rule.CreateTask)},
+		{Name: "create_ticket", Label: "Create a ticket", Type: "checkbox", Value: checked(rule.CreateTicket)},
+		{Name: "enabled", Label: "Rule is on", Type: "checkbox", Value: checked(rule.Enabled)},
+	}
+	if !p.Fleet.Live() {
+		actions[0].Help = "Alerts of the sandbox send no notices and create no tickets."
+	}
+	fields := slices.Concat(what, actions)
+	return fields, layout(fields, part{"", len(what), false}, part{"Actions", 0, false}), nil
+}
+
+// selfRecipient is the choice of the reader as the only recipient of notices.
+const selfRecipient = "me"
+
+// saveAlertRule stores the rule of a form; id is empty for a new one. It returns false with errors in
+// the fields.
+func (p *pages) saveAlertRule(r *web.Request, k *alertKind, fields web.Fields, t *formInput, id string) (bool, error) {
+	var percent, minutes *int64
+	if n := t.optional("threshold"); k.Kind == fleet.BatteryLow {
+		percent = n
+	} else if n != nil && k.unit != "" {
+		minutes = new(min(*n, 1<<32) * k.scale)
+	}
+	if k.unit != "" && t.text("threshold") == "" {
+		t.v.AddCode("required", "threshold", "is required")
+	}
+	notify, users := fleet.AlertRecipients(t.text("notify")), []string(nil)
+	if t.text("notify") == selfRecipient {
+		notify, users = fleet.NotifyUsers, []string{r.UserID}
+	}
+	one := func(name string) []string {
+		if value := t.text(name); value != "" {
+			return []string{value}
+		}
+		return nil
+	}
+	saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
+		if id == "" {
+			subaccount := t.text("subaccount")
+			if subaccount == "" {
+				subs, err := p.Fleet.Subaccounts(ctx, tx, r.OrganizationID)
+				if err != nil {
+					return err
+				}
+				subaccount = subs[0].ID
+			}
+			_, err := p.Fleet.CreateAlertRuleTx(ctx, tx, r.OrganizationID, fleet.NewAlertRule{
+				SubaccountID: subaccount, Name: t.text("name"), Kind: k.Kind, ThresholdPercent: percent, ThresholdMinutes: minutes, VehicleTypeIDs: one("type"), ZoneIDs: one("zone"),
+				Enabled: new(t.on("enabled")), Notify: notify, NotifyUserIDs: users, CreateTask: t.on("create_task"), CreateTicket: t.on("create_ticket"),
+			})
+			return renameIssues(err)
+		}
+		rule, err := p.Fleet.LockAlertRuleTx(ctx, tx, r.OrganizationID, id)
+		if err != nil {
+			return err
+		}
+		if notify == fleet.NotifyUsers && users == nil {
+			users = rule.NotifyUserIDs // as they were
+		}
+		c := fleet.AlertRuleChange{
+			Name: optional.Of(t.text("name")), Enabled: optional.Of(t.on("enabled")),
+			Notify: optional.Of(notify), NotifyUserIDs: optional.Of(users), CreateTask: optional.Of(t.on("create_task")), CreateTicket: optional.Of(t.on("create_ticket")),
+		}
+		// A form has one type and one zone; several by the API stay unless one is chosen.
+		if len(rule.VehicleTypeIDs) < 2 || t.text("type") != "" {
+			c.VehicleTypeIDs = optional.Of(one("type"))
+		}
+		if len(rule.ZoneIDs) < 2 || t.text("zone") != "" {
+			c.ZoneIDs = optional.Of(one("zone"))
+		}
+		if percent != nil {
+			c.ThresholdPercent = optional.Of(*percent)
+		}
+		if minutes != nil {
+			c.ThresholdMinutes = optional.Of(*minutes)
+		}
+		_, err = p.Fleet.UpdateAlertRuleTx(ctx, tx, r.OrganizationID, rule, c)
+		return renameIssues(err)
+	})
+	return saved, err
+}
+
+// renameIssues names the fields of the form in a validation error.
+func renameIssues(err error) error {
+	e, ok := err.(*problem.Error)
+	if !ok {
+		return err
+	}
+	for i := range e.Issues {
+		path, _, _ := strings.Cut(e.Issues[i].Path, ".")
+		if name, ok := map[string]string{"threshold_percent": "threshold", "threshold_minutes": "threshold", "zone_ids": "zone", "vehicle_type_ids": "type", "subaccount_id": "subaccount", "notify_user_ids": "notify"}[path]; ok {
+			e.Issues[i].Path = name
+		}
+	}
+	return e
+}
+
+// deleteAlertRule deletes a rule.
+func (p *pages) deleteAlertRule(w http.ResponseWriter, r *web.Request) error {
+	rule, err := p.Fleet.AlertRule(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	back := p.base + "/alert-rules"
+	ok, err := p.confirmed(w, r, p.page(r, "/alerts", "Delete rule "+rule.Name+"?", nil), web.Confirm{
+		Text: "Its raised alerts are cleared. The list of alerts remains.", Label: "Delete rule", Cancel: back,
+	})
+	if err != nil || !ok {
+		return err
+	}
+	if err := p.write(r, func(ctx context.Context, tx *db.Tx) error {
+		return p.Fleet.DeleteAlertRuleTx(ctx, tx, r.OrganizationID, rule.ID)
+	}); err != nil {
+		return err
+	}
+	return p.Redirect(w, back, web.Notice{Text: "Rule deleted."})
+}

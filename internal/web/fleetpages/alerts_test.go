@@ -1,0 +1,99 @@
+package fleetpages_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+)
+
+// TestAlerts creates a rule by its form, and acknowledges the alert that it raises.
+func TestAlerts(t *testing.T) {
+	y := newYard(t)
+	sub := y.live.sole()
+	y.agent.Page("/fleet/alerts").Want("No alerts")
+	if d := y.agent.Page("/fleet/alert-rules"); len(d.WithAttr("href", "/fleet/alert-rules/new?kind=battery_low")) != 0 {
+		t.Error("an agent is offered to create a rule")
+	}
+	y.admin.Page("/fleet/alert-rules").Want("No rules yet", "When the battery falls below 15 %")
+	const path = "/fleet/alert-rules/new?kind=battery_low"
+	y.admin.Page(path).Want("When the battery falls below 15 %, raise an alert and notify all admins.")
+	form := url.Values{"name": {hostile}, "threshold": {"96"}, "type": {""}, "zone": {""}, "notify": {"me"}, "create_task": {"on"}, "enabled": {"on"}}
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("must be at most 95")
+	form.Set("threshold", "30")
+	d, notice := y.admin.Follow(y.admin.Post(path, form))
+	if notice != "Rule saved. Vehicles are examined within seconds." {
+		t.Errorf("got notice %q", notice)
+	}
+	d.Want(hostile, "When the battery falls below 30 %, raise an alert and notify chosen members, create a task.", "On")
+	rules, err := y.live.AlertRules(t.Context(), y.live.db, y.live.organization.ID)
+	if err != nil || len(rules) != 1 || rules[0].SubaccountID != sub.ID || rules[0].NotifyUserIDs[0] != y.Admin.ID || !rules[0].CreateTask {
+		t.Fatalf("got %+v, %v", rules, err)
+	}
+
+	v := y.live.lowVehicle(sub.ID)
+	y.agent.Page("/fleet").Want(v.Code+": "+hostile, "Vehicle "+v.Code+" was at 20 %.")
+	y.agent.Page("/fleet/vehicles/"+v.ID).Want("Vehicle "+v.Code+" was at 20 %.", "Acknowledge")
+	y.agent.Page("/fleet/alerts").Want("1 alert.", "Raised")
+	raised, err := y.live.RaisedAlerts(t.Context(), y.live.db, y.live.organization.ID, v.ID)
+	if err != nil || len(raised) != 1 {
+		t.Fatal(raised, err)
+	}
+	d, notice = y.agent.Follow(y.agent.Post("/fleet/alerts/"+raised[0].ID+"/acknowledge", url.Values{}))
+	if notice != "Alert acknowledged." {
+		t.Errorf("got notice %q", notice)
+	}
+	d.Want("Acknowledged by you")
+
+	edit := "/fleet/alert-rules/" + rules[0].ID
+	y.admin.Page(edit).Want("chosen members")
+	form.Set("notify", "users")
+	form.Del("enabled")
+	d, _ = y.admin.Follow(y.admin.Post(edit, form))
+	d.Want("Off")
+	if r, err := y.live.AlertRule(t.Context(), y.live.db, y.live.organization.ID, rules[0].ID); err != nil || r.Enabled || len(r.NotifyUserIDs) != 1 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	y.agent.Page("/fleet/alerts?state=cleared").Want("Cleared")
+	if _, notice := y.admin.Follow(y.admin.Post(edit+"/delete", url.Values{})); notice != "Rule deleted." {
+		t.Errorf("got notice %q", notice)
+	}
+	y.agent.WantRefused(y.agent.Post(path, form), http.StatusForbidden)
+}
+
+// lowVehicle creates an available vehicle and has its battery fall to 20 percent.
+func (e *environment) lowVehicle(subaccountID string) (v fleet.Vehicle) {
+	e.tb.Helper()
+	actor := fleet.Actor{Type: "system"}
+	e.write(func(ctx context.Context, tx *db.Tx) error {
+		sub, err := e.LockSubaccountTx(ctx, tx, e.organization.ID, subaccountID)
+		if err != nil {
+			return err
+		}
+		sub, err = e.UpdateSubaccountTx(ctx, tx, e.organization.ID, sub, fleet.SubaccountChange{
+			VehicleTypes: optional.Of([]fleet.VehicleType{{Name: "Scooter", FormFactor: "scooter_standing", PropulsionType: "electric", MaxRangeMeters: new(int64(45000))}}),
+		})
+		if err != nil {
+			return err
+		}
+		if v, err = e.CreateVehicleTx(ctx, tx, e.organization.ID, fleet.NewVehicle{SubaccountID: sub.ID, Code: "A-1", VehicleTypeID: sub.VehicleTypes[0].ID, BatteryPercent: new(int64(80))}, actor); err != nil {
+			return err
+		}
+		return nil
+	})
+	e.write(func(ctx context.Context, tx *db.Tx) error {
+		locked, err := e.LockVehicleTx(ctx, tx, e.organization.ID, v.ID)
+		if err == nil {
+			_, err = e.UpdateVehicleTx(ctx, tx, e.organization.ID, locked, fleet.VehicleChange{
+				State: optional.Of(fleet.Available), Location: optional.Of(geo.Position{Lat: 52.52, Lng: 13.405}), BatteryPercent: optional.Of(int64(20)),
+			}, actor)
+		}
+		return err
+	})
+	return v
+}
