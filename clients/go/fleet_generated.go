@@ -19,6 +19,7 @@ type Fleet struct {
 	Customers *FleetCustomersService
 	Pricing   *FleetPricingService
 	Zones     *FleetZonesService
+	Alerts    *FleetAlertsService
 	Analytics *FleetAnalyticsService
 	Settings  *FleetSettingsService
 	Sandbox   *FleetSandboxService
@@ -39,6 +40,7 @@ func NewFleet(o Options) (*Fleet, error) {
 		Customers: &FleetCustomersService{c},
 		Pricing:   &FleetPricingService{c},
 		Zones:     &FleetZonesService{c},
+		Alerts:    &FleetAlertsService{c},
 		Analytics: &FleetAnalyticsService{c},
 		Settings:  &FleetSettingsService{c},
 		Sandbox:   &FleetSandboxService{c},
@@ -964,6 +966,151 @@ func (s *FleetZonesService) Modify(ctx context.Context, id string, change func(*
 	return modify(opts, get, change, update)
 }
 
+// FleetAlertsService has the operations of the group "Alerts".
+//
+// Rules that watch vehicles, and the alerts that they raise. Permissions are those of
+// vehicles.
+type FleetAlertsService struct{ c *client }
+
+// AlertListRulesParams are the query parameters of FleetAlertsService.ListRules. Zero values are not sent.
+type AlertListRulesParams struct {
+	// Only records with one of these.
+	SubaccountID []string `query:"subaccount_id"`
+	// How many records a page has.
+	Limit int `query:"limit"`
+	// The next_cursor of the page before.
+	Cursor string `query:"cursor"`
+	// The order; with - the largest first.
+	Sort PricingPlanSort `query:"sort"`
+}
+
+// ListRules sends GET /alert_rules: list alert rules.
+//
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
+// The key needs the permission vehicles.read.
+func (s *FleetAlertsService) ListRules(ctx context.Context, params AlertListRulesParams, opts ...CallOption) (*Page[AlertRule], error) {
+	return list[AlertRule](ctx, s.c, request{method: "GET", path: path("/alert_rules"), params: params, options: opts})
+}
+
+// ExportRules sends GET /alert_rules when the loop begins, and yields the records as they
+// arrive. An error ends the loop: a nil error comes with each record.
+func (s *FleetAlertsService) ExportRules(ctx context.Context, params AlertListRulesParams, opts ...CallOption) iter.Seq2[AlertRule, error] {
+	return export[AlertRule](ctx, s.c, request{method: "GET", path: path("/alert_rules"), options: opts, params: params})
+}
+
+// ExportCSVRules sends GET /alert_rules and returns all records as CSV. The caller closes the
+// file.
+func (s *FleetAlertsService) ExportCSVRules(ctx context.Context, params AlertListRulesParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/alert_rules"), options: opts, params: params, accept: "text/csv"})
+}
+
+// CreateRule sends POST /alert_rules: create an alert rule.
+//
+// Vehicles that meet the condition already have their alerts within seconds.
+//
+// A key without the permission vehicles.read gets only id and object of the record.
+//
+// The key needs the permission vehicles.update.
+func (s *FleetAlertsService) CreateRule(ctx context.Context, body AlertRuleCreate, opts ...CallOption) (*AlertRule, error) {
+	return call[AlertRule](ctx, s.c, request{method: "POST", path: path("/alert_rules"), idempotent: true, body: body, options: opts})
+}
+
+// GetRule sends GET /alert_rules/{id}: read an alert rule. With [WithIfNoneMatch] it returns
+// nil for an unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
+// The key needs the permission vehicles.read.
+func (s *FleetAlertsService) GetRule(ctx context.Context, id string, opts ...CallOption) (*AlertRule, error) {
+	return call[AlertRule](ctx, s.c, request{method: "GET", path: path("/alert_rules/{id}", id), options: opts})
+}
+
+// UpdateRule sends PUT /alert_rules/{id}: change an alert rule.
+//
+// A key without the permission vehicles.read gets only id and object of the record.
+//
+// The body may repeat read-only members with their stored values.
+//
+// The key needs the permission vehicles.update.
+func (s *FleetAlertsService) UpdateRule(ctx context.Context, id string, body AlertRuleUpdate, opts ...CallOption) (*AlertRule, error) {
+	return call[AlertRule](ctx, s.c, request{method: "PUT", path: path("/alert_rules/{id}", id), idempotent: true, body: body, options: opts})
+}
+
+// DeleteRule sends DELETE /alert_rules/{id}: delete an alert rule.
+//
+// Its raised alerts are cleared. Alerts stay.
+//
+// The key needs the permission vehicles.update.
+func (s *FleetAlertsService) DeleteRule(ctx context.Context, id string, opts ...CallOption) error {
+	return s.c.call(ctx, request{method: "DELETE", path: path("/alert_rules/{id}", id), idempotent: true, options: opts}, nil)
+}
+
+// AlertListParams are the query parameters of FleetAlertsService.List. Zero values are not sent.
+type AlertListParams struct {
+	// Only records with one of these.
+	State []AlertState `query:"state"`
+	// Only records with one of these.
+	AlertRuleID []string `query:"alert_rule_id"`
+	// Only records with one of these.
+	VehicleID []string `query:"vehicle_id"`
+	// Only records with one of these.
+	SubaccountID []string `query:"subaccount_id"`
+	// How many records a page has.
+	Limit int `query:"limit"`
+	// The next_cursor of the page before.
+	Cursor string `query:"cursor"`
+	// The order; with - the largest first.
+	Sort FleetSettingsSort `query:"sort"`
+}
+
+// List sends GET /alerts: list alerts.
+//
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
+// The key needs the permission vehicles.read.
+func (s *FleetAlertsService) List(ctx context.Context, params AlertListParams, opts ...CallOption) (*Page[Alert], error) {
+	return list[Alert](ctx, s.c, request{method: "GET", path: path("/alerts"), params: params, options: opts})
+}
+
+// Export sends GET /alerts when the loop begins, and yields the records as they arrive. An
+// error ends the loop: a nil error comes with each record.
+func (s *FleetAlertsService) Export(ctx context.Context, params AlertListParams, opts ...CallOption) iter.Seq2[Alert, error] {
+	return export[Alert](ctx, s.c, request{method: "GET", path: path("/alerts"), options: opts, params: params})
+}
+
+// ExportCSV sends GET /alerts and returns all records as CSV. The caller closes the file.
+func (s *FleetAlertsService) ExportCSV(ctx context.Context, params AlertListParams, opts ...CallOption) (*File, error) {
+	return s.c.file(ctx, request{method: "GET", path: path("/alerts"), options: opts, params: params, accept: "text/csv"})
+}
+
+// Get sends GET /alerts/{id}: read an alert. With [WithIfNoneMatch] it returns nil for an
+// unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
+// The key needs the permission vehicles.read.
+func (s *FleetAlertsService) Get(ctx context.Context, id string, opts ...CallOption) (*Alert, error) {
+	return call[Alert](ctx, s.c, request{method: "GET", path: path("/alerts/{id}", id), options: opts})
+}
+
+// Acknowledge sends POST /alerts/{id}/acknowledge: acknowledge an alert.
+//
+// Notes who acknowledged it first. It stays raised until its condition ends.
+//
+// A key without the permission vehicles.read gets only id and object of the record.
+//
+// The key needs the permission vehicles.update.
+func (s *FleetAlertsService) Acknowledge(ctx context.Context, id string, opts ...CallOption) (*Alert, error) {
+	return call[Alert](ctx, s.c, request{method: "POST", path: path("/alerts/{id}/acknowledge", id), idempotent: true, options: opts})
+}
+
 // FleetAnalyticsService has the operations of the group "Analytics".
 //
 // Figures of rides and revenue by period and group.
@@ -1344,6 +1491,186 @@ func (s *FleetAPIKeyService) GetRequest(ctx context.Context, id string, opts ...
 type Actor struct {
 	ID   *string   `json:"id"`
 	Type ActorType `json:"type"`
+}
+
+// Alert is part of answers.
+//
+// An alert of a vehicle. A vehicle has at most one raised alert by a rule.
+type Alert struct {
+	AcknowledgedAt *time.Time `json:"acknowledged_at"`
+	AcknowledgedBy *Actor     `json:"acknowledged_by"`
+	// The rule may be deleted.
+	AlertRuleID string `json:"alert_rule_id"`
+	// rule_disabled also stands for a deleted rule.
+	ClearReason *AlertClearReason `json:"clear_reason"`
+	ClearedAt   *time.Time        `json:"cleared_at"`
+	CreatedAt   time.Time         `json:"created_at"`
+	ID          string            `json:"id"`
+	Kind        AlertKind         `json:"kind"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// Of the vehicle when the alert was raised.
+	Location *Position `json:"location"`
+	// The rule's name when the alert was raised.
+	Name     string    `json:"name"`
+	Object   string    `json:"object"`
+	RaisedAt time.Time `json:"raised_at"`
+	// The ride that was open when the alert was raised.
+	RideID       *string    `json:"ride_id"`
+	State        AlertState `json:"state"`
+	SubaccountID string     `json:"subaccount_id"`
+	// Of the task that the rule created.
+	TaskID *string `json:"task_id"`
+	// Of the ticket that the rule created.
+	TicketNumber *int64    `json:"ticket_number"`
+	UpdatedAt    time.Time `json:"updated_at"`
+	// Percent for battery_low, minutes for what lasted too long, when the alert was raised.
+	Value *int64 `json:"value"`
+	// The vehicle's code when the alert was raised.
+	VehicleCode string `json:"vehicle_code"`
+	VehicleID   string `json:"vehicle_id"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *Alert) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *Alert) UnmarshalJSON(text []byte) error {
+	type plain Alert
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// AlertRule is part of answers.
+//
+// A rule that raises alerts for vehicles of its subaccount.
+type AlertRule struct {
+	// Creates a task for each alert, unless the one that the rule created for the vehicle before
+	// is still open; defaults to false.
+	CreateTask bool `json:"create_task"`
+	// Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
+	// create none.
+	CreateTicket bool      `json:"create_ticket"`
+	CreatedAt    time.Time `json:"created_at"`
+	// Defaults to true. Disabling a rule clears its alerts.
+	Enabled bool `json:"enabled"`
+	// Your own id, unique in the subaccount among records of this type.
+	ExternalID *string `json:"external_id"`
+	ID         string  `json:"id"`
+	// The condition. battery_low: battery or tank is below threshold_percent. silence: neither a
+	// report nor a sighting for threshold_minutes. left_zone: outside the zones of zone_ids, or
+	// without these outside all service areas. ride_too_long: the open ride started
+	// threshold_minutes ago. idle_too_long: available, and neither rented nor moved by 100 m for
+	// threshold_minutes.
+	Kind AlertKind `json:"kind"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// Your own. A PUT merges it key by key; null removes a key.
+	Metadata map[string]string `json:"metadata"`
+	Name     string            `json:"name"`
+	// Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none.
+	Notify AlertRuleNotify `json:"notify"`
+	// Members of the organization, if notify is users.
+	NotifyUserIDs []string `json:"notify_user_ids"`
+	Object        string   `json:"object"`
+	// Defaults to the only subaccount in the API key's scope.
+	SubaccountID string `json:"subaccount_id"`
+	// Required for silence, ride_too_long and idle_too_long, null for others.
+	ThresholdMinutes *int64 `json:"threshold_minutes"`
+	// Required for battery_low, null for others. The alert is cleared 5 points above it.
+	ThresholdPercent *int64    `json:"threshold_percent"`
+	UpdatedAt        time.Time `json:"updated_at"`
+	// Only vehicles of these types; defaults to all.
+	VehicleTypeIDs []string `json:"vehicle_type_ids"`
+	// For left_zone, the zones to stay in. Otherwise only vehicles in these zones count; defaults
+	// to any place.
+	ZoneIDs []string `json:"zone_ids"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *AlertRule) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *AlertRule) UnmarshalJSON(text []byte) error {
+	type plain AlertRule
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// AlertRuleCreate is part of requests. Members of type [Optional] are absent unless they are
+// set.
+//
+// A rule that raises alerts for vehicles of its subaccount.
+type AlertRuleCreate struct {
+	// Creates a task for each alert, unless the one that the rule created for the vehicle before
+	// is still open; defaults to false.
+	CreateTask Optional[bool] `json:"create_task,omitzero"`
+	// Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
+	// create none.
+	CreateTicket Optional[bool] `json:"create_ticket,omitzero"`
+	// Defaults to true. Disabling a rule clears its alerts.
+	Enabled Optional[bool] `json:"enabled,omitzero"`
+	// Your own id, unique in the subaccount among records of this type.
+	ExternalID Optional[string] `json:"external_id,omitzero"`
+	// The condition. battery_low: battery or tank is below threshold_percent. silence: neither a
+	// report nor a sighting for threshold_minutes. left_zone: outside the zones of zone_ids, or
+	// without these outside all service areas. ride_too_long: the open ride started
+	// threshold_minutes ago. idle_too_long: available, and neither rented nor moved by 100 m for
+	// threshold_minutes.
+	Kind Optional[AlertKind] `json:"kind,omitzero"`
+	// Your own. A PUT merges it key by key; null removes a key.
+	Metadata Optional[map[string]*string] `json:"metadata,omitzero"`
+	Name     string                       `json:"name"`
+	// Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none.
+	Notify Optional[AlertRuleNotify] `json:"notify,omitzero"`
+	// Members of the organization, if notify is users.
+	NotifyUserIDs Optional[[]string] `json:"notify_user_ids,omitzero"`
+	// Defaults to the only subaccount in the API key's scope.
+	SubaccountID Optional[string] `json:"subaccount_id,omitzero"`
+	// Required for silence, ride_too_long and idle_too_long, null for others.
+	ThresholdMinutes Optional[int64] `json:"threshold_minutes,omitzero"`
+	// Required for battery_low, null for others. The alert is cleared 5 points above it.
+	ThresholdPercent Optional[int64] `json:"threshold_percent,omitzero"`
+	// Only vehicles of these types; defaults to all.
+	VehicleTypeIDs Optional[[]string] `json:"vehicle_type_ids,omitzero"`
+	// For left_zone, the zones to stay in. Otherwise only vehicles in these zones count; defaults
+	// to any place.
+	ZoneIDs Optional[[]string] `json:"zone_ids,omitzero"`
+}
+
+// AlertRuleUpdate is part of requests. Members of type [Optional] are absent unless they are
+// set.
+//
+// A rule that raises alerts for vehicles of its subaccount.
+type AlertRuleUpdate struct {
+	// Creates a task for each alert, unless the one that the rule created for the vehicle before
+	// is still open; defaults to false.
+	CreateTask Optional[bool] `json:"create_task,omitzero"`
+	// Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
+	// create none.
+	CreateTicket Optional[bool] `json:"create_ticket,omitzero"`
+	// Defaults to true. Disabling a rule clears its alerts.
+	Enabled Optional[bool] `json:"enabled,omitzero"`
+	// Your own id, unique in the subaccount among records of this type.
+	ExternalID Optional[string] `json:"external_id,omitzero"`
+	// Your own. A PUT merges it key by key; null removes a key.
+	Metadata Optional[map[string]*string] `json:"metadata,omitzero"`
+	Name     Optional[string]             `json:"name,omitzero"`
+	// Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none.
+	Notify Optional[AlertRuleNotify] `json:"notify,omitzero"`
+	// Members of the organization, if notify is users.
+	NotifyUserIDs Optional[[]string] `json:"notify_user_ids,omitzero"`
+	// Required for silence, ride_too_long and idle_too_long, null for others.
+	ThresholdMinutes Optional[int64] `json:"threshold_minutes,omitzero"`
+	// Required for battery_low, null for others. The alert is cleared 5 points above it.
+	ThresholdPercent Optional[int64] `json:"threshold_percent,omitzero"`
+	// Only vehicles of these types; defaults to all.
+	VehicleTypeIDs Optional[[]string] `json:"vehicle_type_ids,omitzero"`
+	// For left_zone, the zones to stay in. Otherwise only vehicles in these zones count; defaults
+	// to any place.
+	ZoneIDs Optional[[]string] `json:"zone_ids,omitzero"`
 }
 
 // AnalyticsRevenue is part of answers.
@@ -3401,6 +3728,47 @@ const (
 	ActorTypeKey    ActorType = "key"
 	ActorTypeUser   ActorType = "user"
 	ActorTypeSystem ActorType = "system"
+)
+
+// AlertClearReason is a string with one of the values below, or one that this version does not know.
+type AlertClearReason string
+
+// Values of [AlertClearReason].
+const (
+	AlertClearReasonEnded          AlertClearReason = "ended"
+	AlertClearReasonVehicleRemoved AlertClearReason = "vehicle_removed"
+	AlertClearReasonRuleDisabled   AlertClearReason = "rule_disabled"
+)
+
+// AlertKind is a string with one of the values below, or one that this version does not know.
+type AlertKind string
+
+// Values of [AlertKind].
+const (
+	AlertKindBatteryLow  AlertKind = "battery_low"
+	AlertKindSilence     AlertKind = "silence"
+	AlertKindLeftZone    AlertKind = "left_zone"
+	AlertKindRideTooLong AlertKind = "ride_too_long"
+	AlertKindIdleTooLong AlertKind = "idle_too_long"
+)
+
+// AlertRuleNotify is a string with one of the values below, or one that this version does not know.
+type AlertRuleNotify string
+
+// Values of [AlertRuleNotify].
+const (
+	AlertRuleNotifyNobody AlertRuleNotify = "nobody"
+	AlertRuleNotifyAdmins AlertRuleNotify = "admins"
+	AlertRuleNotifyUsers  AlertRuleNotify = "users"
+)
+
+// AlertState is a string with one of the values below, or one that this version does not know.
+type AlertState string
+
+// Values of [AlertState].
+const (
+	AlertStateRaised  AlertState = "raised"
+	AlertStateCleared AlertState = "cleared"
 )
 
 // AnalyticsDateBasis is a string with one of the values below, or one that this version does not know.

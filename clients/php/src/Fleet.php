@@ -22,6 +22,7 @@ final class Fleet
     public readonly Fleet\Customers $customers;
     public readonly Fleet\Pricing $pricing;
     public readonly Fleet\Zones $zones;
+    public readonly Fleet\Alerts $alerts;
     public readonly Fleet\Analytics $analytics;
     public readonly Fleet\Settings $settings;
     public readonly Fleet\Sandbox $sandbox;
@@ -69,6 +70,7 @@ final class Fleet
         $this->customers = new Fleet\Customers($this->connection);
         $this->pricing = new Fleet\Pricing($this->connection);
         $this->zones = new Fleet\Zones($this->connection);
+        $this->alerts = new Fleet\Alerts($this->connection);
         $this->analytics = new Fleet\Analytics($this->connection);
         $this->settings = new Fleet\Settings($this->connection);
         $this->sandbox = new Fleet\Sandbox($this->connection);

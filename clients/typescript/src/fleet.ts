@@ -9,6 +9,18 @@ import type { OrUnknown } from "./types.js";
 export const ActorType = ["key", "user", "system"] as const;
 export type ActorType = (typeof ActorType)[number];
 
+export const AlertClearReason = ["ended", "vehicle_removed", "rule_disabled"] as const;
+export type AlertClearReason = (typeof AlertClearReason)[number];
+
+export const AlertKind = ["battery_low", "silence", "left_zone", "ride_too_long", "idle_too_long"] as const;
+export type AlertKind = (typeof AlertKind)[number];
+
+export const AlertRuleNotify = ["nobody", "admins", "users"] as const;
+export type AlertRuleNotify = (typeof AlertRuleNotify)[number];
+
+export const AlertState = ["raised", "cleared"] as const;
+export type AlertState = (typeof AlertState)[number];
+
 export const AnalyticsDateBasis = ["started_at", "ended_at"] as const;
 export type AnalyticsDateBasis = (typeof AnalyticsDateBasis)[number];
 
@@ -305,6 +317,156 @@ export type ZoneType = (typeof ZoneType)[number];
 export interface Actor {
   id: string | null;
   type: OrUnknown<ActorType>;
+}
+
+/** An alert of a vehicle. A vehicle has at most one raised alert by a rule. */
+export interface Alert {
+  acknowledged_at: string | null;
+  acknowledged_by: Actor | null;
+  /** The rule may be deleted. */
+  alert_rule_id: string;
+  /** rule_disabled also stands for a deleted rule. */
+  clear_reason: OrUnknown<AlertClearReason> | null;
+  cleared_at: string | null;
+  created_at: string;
+  id: string;
+  kind: OrUnknown<AlertKind>;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** Of the vehicle when the alert was raised. */
+  location: Position | null;
+  /** The rule's name when the alert was raised. */
+  name: string;
+  object: "alert";
+  raised_at: string;
+  /** The ride that was open when the alert was raised. */
+  ride_id: string | null;
+  state: OrUnknown<AlertState>;
+  subaccount_id: string;
+  /** Of the task that the rule created. */
+  task_id: string | null;
+  /** Of the ticket that the rule created. */
+  ticket_number: number | null;
+  updated_at: string;
+  /** Percent for battery_low, minutes for what lasted too long, when the alert was raised. */
+  value: number | null;
+  /** The vehicle's code when the alert was raised. */
+  vehicle_code: string;
+  vehicle_id: string;
+}
+
+/** A rule that raises alerts for vehicles of its subaccount. */
+export interface AlertRule {
+  /**
+   * Creates a task for each alert, unless the one that the rule created for the vehicle before is
+   * still open; defaults to false.
+   */
+  create_task: boolean;
+  /** Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox create none. */
+  create_ticket: boolean;
+  created_at: string;
+  /** Defaults to true. Disabling a rule clears its alerts. */
+  enabled: boolean;
+  /** Your own id, unique in the subaccount among records of this type. */
+  external_id: string | null;
+  id: string;
+  /**
+   * The condition. battery_low: battery or tank is below threshold_percent. silence: neither a
+   * report nor a sighting for threshold_minutes. left_zone: outside the zones of zone_ids, or
+   * without these outside all service areas. ride_too_long: the open ride started threshold_minutes
+   * ago. idle_too_long: available, and neither rented nor moved by 100 m for threshold_minutes.
+   */
+  kind: OrUnknown<AlertKind>;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** Your own. A PUT merges it key by key; null removes a key. */
+  metadata: Record<string, string>;
+  name: string;
+  /** Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none. */
+  notify: OrUnknown<AlertRuleNotify>;
+  /** Members of the organization, if notify is users. */
+  notify_user_ids: string[];
+  object: "alert_rule";
+  /** Defaults to the only subaccount in the API key's scope. */
+  subaccount_id: string;
+  /** Required for silence, ride_too_long and idle_too_long, null for others. */
+  threshold_minutes: number | null;
+  /** Required for battery_low, null for others. The alert is cleared 5 points above it. */
+  threshold_percent: number | null;
+  updated_at: string;
+  /** Only vehicles of these types; defaults to all. */
+  vehicle_type_ids: string[];
+  /** For left_zone, the zones to stay in. Otherwise only vehicles in these zones count; defaults to any place. */
+  zone_ids: string[];
+}
+
+/** A rule that raises alerts for vehicles of its subaccount. */
+export interface AlertRuleCreate {
+  /**
+   * Creates a task for each alert, unless the one that the rule created for the vehicle before is
+   * still open; defaults to false.
+   */
+  create_task?: boolean | undefined;
+  /** Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox create none. */
+  create_ticket?: boolean | undefined;
+  /** Defaults to true. Disabling a rule clears its alerts. */
+  enabled?: boolean | undefined;
+  /** Your own id, unique in the subaccount among records of this type. */
+  external_id?: string | null | undefined;
+  /**
+   * The condition. battery_low: battery or tank is below threshold_percent. silence: neither a
+   * report nor a sighting for threshold_minutes. left_zone: outside the zones of zone_ids, or
+   * without these outside all service areas. ride_too_long: the open ride started threshold_minutes
+   * ago. idle_too_long: available, and neither rented nor moved by 100 m for threshold_minutes.
+   */
+  kind?: AlertKind | undefined;
+  /** Your own. A PUT merges it key by key; null removes a key. */
+  metadata?: Record<string, string | null> | null | undefined;
+  name: string;
+  /** Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none. */
+  notify?: AlertRuleNotify | undefined;
+  /** Members of the organization, if notify is users. */
+  notify_user_ids?: readonly string[] | null | undefined;
+  /** Defaults to the only subaccount in the API key's scope. */
+  subaccount_id?: string | undefined;
+  /** Required for silence, ride_too_long and idle_too_long, null for others. */
+  threshold_minutes?: number | null | undefined;
+  /** Required for battery_low, null for others. The alert is cleared 5 points above it. */
+  threshold_percent?: number | null | undefined;
+  /** Only vehicles of these types; defaults to all. */
+  vehicle_type_ids?: readonly string[] | null | undefined;
+  /** For left_zone, the zones to stay in. Otherwise only vehicles in these zones count; defaults to any place. */
+  zone_ids?: readonly string[] | null | undefined;
+}
+
+/** A rule that raises alerts for vehicles of its subaccount. */
+export interface AlertRuleUpdate {
+  /**
+   * Creates a task for each alert, unless the one that the rule created for the vehicle before is
+   * still open; defaults to false.
+   */
+  create_task?: boolean | undefined;
+  /** Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox create none. */
+  create_ticket?: boolean | undefined;
+  /** Defaults to true. Disabling a rule clears its alerts. */
+  enabled?: boolean | undefined;
+  /** Your own id, unique in the subaccount among records of this type. */
+  external_id?: string | null | undefined;
+  /** Your own. A PUT merges it key by key; null removes a key. */
+  metadata?: Record<string, string | null> | null | undefined;
+  name?: string | undefined;
+  /** Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none. */
+  notify?: AlertRuleNotify | undefined;
+  /** Members of the organization, if notify is users. */
+  notify_user_ids?: readonly string[] | null | undefined;
+  /** Required for silence, ride_too_long and idle_too_long, null for others. */
+  threshold_minutes?: number | null | undefined;
+  /** Required for battery_low, null for others. The alert is cleared 5 points above it. */
+  threshold_percent?: number | null | undefined;
+  /** Only vehicles of these types; defaults to all. */
+  vehicle_type_ids?: readonly string[] | null | undefined;
+  /** For left_zone, the zones to stay in. Otherwise only vehicles in these zones count; defaults to any place. */
+  zone_ids?: readonly string[] | null | undefined;
 }
 
 export interface AnalyticsRevenue {
@@ -2284,6 +2446,36 @@ export interface FleetCreateZoneParams {
   on_conflict?: "update" | undefined;
 }
 
+/** The query of `alerts.listRules`. */
+export interface FleetListAlertRulesParams {
+  /** Only records with one of these. */
+  subaccount_id?: readonly string[] | undefined;
+  /** How many records a page has. */
+  limit?: number | undefined;
+  /** The next_cursor of the page before. */
+  cursor?: string | undefined;
+  /** The order; with - the largest first. */
+  sort?: PricingPlanSort | undefined;
+}
+
+/** The query of `alerts.list`. */
+export interface FleetListAlertsParams {
+  /** Only records with one of these. */
+  state?: readonly AlertState[] | undefined;
+  /** Only records with one of these. */
+  alert_rule_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
+  vehicle_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
+  subaccount_id?: readonly string[] | undefined;
+  /** How many records a page has. */
+  limit?: number | undefined;
+  /** The next_cursor of the page before. */
+  cursor?: string | undefined;
+  /** The order; with - the largest first. */
+  sort?: FleetSettingsSort | undefined;
+}
+
 /** The query of `analytics.revenue`. */
 export interface FleetGetRevenueAnalyticsParams {
   /** Included: a date, which begins at its first instant in the time zone, or an RFC 3339 time. */
@@ -2517,6 +2709,14 @@ const operations = {
   getZone: { method: "GET", path: "/zones/{id}" },
   updateZone: { method: "PUT", path: "/zones/{id}" },
   deleteZone: { method: "DELETE", path: "/zones/{id}" },
+  listAlertRules: { method: "GET", path: "/alert_rules" },
+  createAlertRule: { method: "POST", path: "/alert_rules" },
+  getAlertRule: { method: "GET", path: "/alert_rules/{id}" },
+  updateAlertRule: { method: "PUT", path: "/alert_rules/{id}" },
+  deleteAlertRule: { method: "DELETE", path: "/alert_rules/{id}" },
+  listAlerts: { method: "GET", path: "/alerts" },
+  getAlert: { method: "GET", path: "/alerts/{id}" },
+  acknowledgeAlert: { method: "POST", path: "/alerts/{id}/acknowledge" },
   getRevenueAnalytics: { method: "GET", path: "/analytics/revenue" },
   getRideAnalytics: { method: "GET", path: "/analytics/rides" },
   getVehicleAnalytics: { method: "GET", path: "/analytics/vehicles" },
@@ -3185,6 +3385,129 @@ export class FleetZones {
   }
 }
 
+/** Rules that watch vehicles, and the alerts that they raise. Permissions are those of vehicles. */
+export class FleetAlerts {
+  readonly #core: Core;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /**
+   * List alert rules.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
+  listRules(params?: FleetListAlertRulesParams, options?: CallOptions): PagePromise<AlertRule> {
+    return this.#core.list(operations.listAlertRules, [], params, options);
+  }
+
+  /** Returns all records one by one, as of one moment. The export is not held in memory. */
+  exportRules(
+    params?: Omit<FleetListAlertRulesParams, "cursor" | "limit">,
+    options?: CallOptions,
+  ): AsyncIterable<AlertRule> {
+    return this.#core.export(operations.listAlertRules, [], params, options);
+  }
+
+  /** Returns the same as CSV, in parts of any length. */
+  exportRulesCsv(
+    params?: Omit<FleetListAlertRulesParams, "cursor" | "limit">,
+    options?: CallOptions,
+  ): AsyncIterable<string> {
+    return this.#core.exportCsv(operations.listAlertRules, [], params, options);
+  }
+
+  /**
+   * Create an alert rule.
+   *
+   * Vehicles that meet the condition already have their alerts within seconds.
+   *
+   * A key without the permission vehicles.read gets only id and object of the record.
+   */
+  createRule(body: AlertRuleCreate, options?: CallOptions): Promise<AlertRule> {
+    return this.#core.json(operations.createAlertRule, [], undefined, body, options);
+  }
+
+  /**
+   * Read an alert rule.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
+  getRule(id: string, options: ConditionalOptions): Promise<AlertRule | null>;
+  getRule(id: string, options?: CallOptions): Promise<AlertRule>;
+  getRule(id: string, options?: CallOptions): Promise<AlertRule | null> {
+    return this.#core.json(operations.getAlertRule, [id], undefined, undefined, options);
+  }
+
+  /**
+   * Change an alert rule.
+   *
+   * A key without the permission vehicles.read gets only id and object of the record.
+   *
+   * The body may repeat read-only members with their stored values.
+   */
+  updateRule(id: string, body: AlertRuleUpdate, options?: CallOptions): Promise<AlertRule> {
+    return this.#core.json(operations.updateAlertRule, [id], undefined, body, options);
+  }
+
+  /**
+   * Delete an alert rule.
+   *
+   * Its raised alerts are cleared. Alerts stay.
+   */
+  deleteRule(id: string, options?: CallOptions): Promise<void> {
+    return this.#core.json(operations.deleteAlertRule, [id], undefined, undefined, options);
+  }
+
+  /**
+   * List alerts.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
+  list(params?: FleetListAlertsParams, options?: CallOptions): PagePromise<Alert> {
+    return this.#core.list(operations.listAlerts, [], params, options);
+  }
+
+  /** Returns all records one by one, as of one moment. The export is not held in memory. */
+  export(params?: Omit<FleetListAlertsParams, "cursor" | "limit">, options?: CallOptions): AsyncIterable<Alert> {
+    return this.#core.export(operations.listAlerts, [], params, options);
+  }
+
+  /** Returns the same as CSV, in parts of any length. */
+  exportCsv(params?: Omit<FleetListAlertsParams, "cursor" | "limit">, options?: CallOptions): AsyncIterable<string> {
+    return this.#core.exportCsv(operations.listAlerts, [], params, options);
+  }
+
+  /**
+   * Read an alert.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
+  get(id: string, options: ConditionalOptions): Promise<Alert | null>;
+  get(id: string, options?: CallOptions): Promise<Alert>;
+  get(id: string, options?: CallOptions): Promise<Alert | null> {
+    return this.#core.json(operations.getAlert, [id], undefined, undefined, options);
+  }
+
+  /**
+   * Acknowledge an alert.
+   *
+   * Notes who acknowledged it first. It stays raised until its condition ends.
+   *
+   * A key without the permission vehicles.read gets only id and object of the record.
+   */
+  acknowledge(id: string, options?: CallOptions): Promise<Alert> {
+    return this.#core.json(operations.acknowledgeAlert, [id], undefined, undefined, options);
+  }
+}
+
 /** Figures of rides and revenue by period and group. */
 export class FleetAnalytics {
   readonly #core: Core;
@@ -3503,6 +3826,7 @@ export class Fleet {
   readonly customers: FleetCustomers;
   readonly pricing: FleetPricing;
   readonly zones: FleetZones;
+  readonly alerts: FleetAlerts;
   readonly analytics: FleetAnalytics;
   readonly settings: FleetSettings;
   readonly sandbox: FleetSandbox;
@@ -3517,6 +3841,7 @@ export class Fleet {
     this.customers = new FleetCustomers(core);
     this.pricing = new FleetPricing(core);
     this.zones = new FleetZones(core);
+    this.alerts = new FleetAlerts(core);
     this.analytics = new FleetAnalytics(core);
     this.settings = new FleetSettings(core);
     this.sandbox = new FleetSandbox(core);

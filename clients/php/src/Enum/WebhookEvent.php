@@ -38,6 +38,8 @@ final class WebhookEvent
     public const ZONE_CREATED = 'zone.created';
     public const ZONE_UPDATED = 'zone.updated';
     public const ZONE_DELETED = 'zone.deleted';
+    public const ALERT_RAISED = 'alert.raised';
+    public const ALERT_CLEARED = 'alert.cleared';
     public const CUSTOMER_BLOCKED = 'customer.blocked';
     public const CUSTOMER_UNBLOCKED = 'customer.unblocked';
     public const CUSTOMER_ANONYMISED = 'customer.anonymised';

@@ -11,6 +11,7 @@ require_relative "fleet/tasks"
 require_relative "fleet/customers"
 require_relative "fleet/pricing"
 require_relative "fleet/zones"
+require_relative "fleet/alerts"
 require_relative "fleet/analytics"
 require_relative "fleet/settings"
 require_relative "fleet/sandbox"
@@ -33,6 +34,8 @@ module Kickstand
     attr_reader :pricing
     # @return [Zones]
     attr_reader :zones
+    # @return [Alerts]
+    attr_reader :alerts
     # @return [Analytics]
     attr_reader :analytics
     # @return [Settings]
@@ -52,6 +55,7 @@ module Kickstand
       @customers = Customers.new(@http)
       @pricing = Pricing.new(@http)
       @zones = Zones.new(@http)
+      @alerts = Alerts.new(@http)
       @analytics = Analytics.new(@http)
       @settings = Settings.new(@http)
       @sandbox = Sandbox.new(@http)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from .client import Fleet
 from .resources import (
+    AlertsResource,
     AnalyticsResource,
     ApiKeyResource,
     CustomersResource,
@@ -20,6 +21,14 @@ from .resources import (
 from .types import (
     Actor,
     ActorType,
+    Alert,
+    AlertClearReason,
+    AlertKind,
+    AlertRule,
+    AlertRuleCreate,
+    AlertRuleNotify,
+    AlertRuleUpdate,
+    AlertState,
     AnalyticsDateBasis,
     AnalyticsRevenue,
     AnalyticsRevenueRow,
@@ -165,6 +174,15 @@ from .types import (
 __all__ = [
     "Actor",
     "ActorType",
+    "Alert",
+    "AlertClearReason",
+    "AlertKind",
+    "AlertRule",
+    "AlertRuleCreate",
+    "AlertRuleNotify",
+    "AlertRuleUpdate",
+    "AlertState",
+    "AlertsResource",
     "AnalyticsDateBasis",
     "AnalyticsResource",
     "AnalyticsRevenue",

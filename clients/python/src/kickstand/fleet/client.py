@@ -7,6 +7,7 @@ from functools import cached_property
 
 from .._client import Client
 from .resources import (
+    AlertsResource,
     AnalyticsResource,
     ApiKeyResource,
     CustomersResource,
@@ -72,6 +73,13 @@ class Fleet(Client):
     def zones(self) -> ZonesResource:
         """Areas in which rules hold."""
         return ZonesResource(self._core)
+
+    @cached_property
+    def alerts(self) -> AlertsResource:
+        """Rules that watch vehicles, and the alerts that they raise. Permissions are those of
+        vehicles.
+        """
+        return AlertsResource(self._core)
 
     @cached_property
     def analytics(self) -> AnalyticsResource:

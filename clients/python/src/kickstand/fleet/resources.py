@@ -12,6 +12,11 @@ from .._pages import Page
 from .._streams import Download, Export, Import
 from .._values import NOT_GIVEN, AnyOf, NotGiven, any_of, segment
 from .types import (
+    Alert,
+    AlertKind,
+    AlertRule,
+    AlertRuleNotify,
+    AlertState,
     AnalyticsDateBasis,
     AnalyticsRevenue,
     AnalyticsRevenueRow,
@@ -93,6 +98,7 @@ from .types import (
 )
 
 __all__ = [
+    "AlertsResource",
     "AnalyticsResource",
     "ApiKeyResource",
     "CustomersResource",
@@ -3268,6 +3274,508 @@ class ZonesResource:
             )
 
         return self._core.modify(get, change, update)
+
+
+class AlertsResource:
+    """Rules that watch vehicles, and the alerts that they raise. Permissions are those of
+    vehicles.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def list_rules(
+        self,
+        *,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        limit: int | NotGiven = NOT_GIVEN,
+        cursor: str | NotGiven = NOT_GIVEN,
+        sort: PricingPlanSort | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Page[AlertRule]:
+        """List alert rules.
+
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
+        Needs the permission vehicles.read.
+
+        Args:
+            subaccount_id: Only records with one of these.
+            limit: How many records a page has.
+            cursor: The next_cursor of the page before.
+            sort: The order; with - the largest first.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+        """
+        return self._core.page(
+            AlertRule,
+            "/alert_rules",
+            query={
+                "subaccount_id": any_of(subaccount_id),
+                "limit": limit,
+                "cursor": cursor,
+                "sort": sort,
+            },
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def export_rules(
+        self,
+        *,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        sort: PricingPlanSort | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Export[AlertRule]:
+        """Export the records of list_rules() one by one, from one consistent snapshot.
+
+        It has the arguments of list_rules(), without cursor and limit.
+        """
+        return self._core.export(
+            AlertRule,
+            "/alert_rules",
+            query={"subaccount_id": any_of(subaccount_id), "sort": sort},
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def export_rules_csv(
+        self,
+        *,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        sort: PricingPlanSort | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Export the records of list_rules() as CSV with a header row.
+
+        It has the arguments of list_rules(), without cursor and limit.
+        """
+        return self._core.export_csv(
+            "/alert_rules",
+            query={"subaccount_id": any_of(subaccount_id), "sort": sort},
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def create_rule(
+        self,
+        *,
+        name: str,
+        create_task: bool | NotGiven = NOT_GIVEN,
+        create_ticket: bool | NotGiven = NOT_GIVEN,
+        enabled: bool | NotGiven = NOT_GIVEN,
+        external_id: str | None | NotGiven = NOT_GIVEN,
+        kind: AlertKind | NotGiven = NOT_GIVEN,
+        metadata: Mapping[str, str | None] | None | NotGiven = NOT_GIVEN,
+        notify: AlertRuleNotify | NotGiven = NOT_GIVEN,
+        notify_user_ids: Sequence[str] | None | NotGiven = NOT_GIVEN,
+        subaccount_id: str | NotGiven = NOT_GIVEN,
+        threshold_minutes: int | None | NotGiven = NOT_GIVEN,
+        threshold_percent: int | None | NotGiven = NOT_GIVEN,
+        vehicle_type_ids: Sequence[str] | None | NotGiven = NOT_GIVEN,
+        zone_ids: Sequence[str] | None | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> AlertRule:
+        """Create an alert rule.
+
+        Vehicles that meet the condition already have their alerts within seconds.
+
+        A key without the permission vehicles.read gets only id and object of the record.
+
+        Needs the permission vehicles.update.
+
+        Args:
+            create_task: Creates a task for each alert, unless the one that the rule created
+                for the vehicle before is still open; defaults to false.
+            create_ticket: Creates a ticket in the helpdesk for each alert; defaults to false.
+                Alerts of the sandbox create none.
+            enabled: Defaults to true. Disabling a rule clears its alerts.
+            external_id: Your own id, unique in the subaccount among records of this type.
+            kind: The condition. battery_low: battery or tank is below threshold_percent.
+                silence: neither a report nor a sighting for threshold_minutes. left_zone:
+                outside the zones of zone_ids, or without these outside all service areas.
+                ride_too_long: the open ride started threshold_minutes ago. idle_too_long:
+                available, and neither rented nor moved by 100 m for threshold_minutes.
+            metadata: Your own. A PUT merges it key by key; null removes a key.
+            notify: Who gets a notice in the helpdesk; defaults to nobody. Alerts of the
+                sandbox send none.
+            notify_user_ids: Members of the organization, if notify is users.
+            subaccount_id: Defaults to the only subaccount in the API key's scope.
+            threshold_minutes: Required for silence, ride_too_long and idle_too_long, null for
+                others.
+            threshold_percent: Required for battery_low, null for others. The alert is cleared
+                5 points above it.
+            vehicle_type_ids: Only vehicles of these types; defaults to all.
+            zone_ids: For left_zone, the zones to stay in. Otherwise only vehicles in these
+                zones count; defaults to any place.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            AlertRule,
+            "POST",
+            "/alert_rules",
+            body={
+                "create_task": create_task,
+                "create_ticket": create_ticket,
+                "enabled": enabled,
+                "external_id": external_id,
+                "kind": kind,
+                "metadata": metadata,
+                "name": name,
+                "notify": notify,
+                "notify_user_ids": notify_user_ids,
+                "subaccount_id": subaccount_id,
+                "threshold_minutes": threshold_minutes,
+                "threshold_percent": threshold_percent,
+                "vehicle_type_ids": vehicle_type_ids,
+                "zone_ids": zone_ids,
+            },
+            headers={"X-Subaccount-Id": subaccount, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
+
+    @overload
+    def get_rule(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> AlertRule:
+        """Read an alert rule."""
+
+    @overload
+    def get_rule(
+        self,
+        id: str,
+        *,
+        if_none_match: str,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> AlertRule | None:
+        """Read an alert rule. Or return None, while it has the ETag."""
+
+    def get_rule(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> AlertRule | None:
+        """Read an alert rule.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
+        Needs the permission vehicles.read.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.changed(
+            AlertRule,
+            f"/alert_rules/{segment(id)}",
+            headers={"X-Subaccount-Id": subaccount, "If-None-Match": if_none_match},
+            options=options,
+        )
+
+    def update_rule(
+        self,
+        id: str,
+        *,
+        create_task: bool | NotGiven = NOT_GIVEN,
+        create_ticket: bool | NotGiven = NOT_GIVEN,
+        enabled: bool | NotGiven = NOT_GIVEN,
+        external_id: str | None | NotGiven = NOT_GIVEN,
+        metadata: Mapping[str, str | None] | None | NotGiven = NOT_GIVEN,
+        name: str | NotGiven = NOT_GIVEN,
+        notify: AlertRuleNotify | NotGiven = NOT_GIVEN,
+        notify_user_ids: Sequence[str] | None | NotGiven = NOT_GIVEN,
+        threshold_minutes: int | None | NotGiven = NOT_GIVEN,
+        threshold_percent: int | None | NotGiven = NOT_GIVEN,
+        vehicle_type_ids: Sequence[str] | None | NotGiven = NOT_GIVEN,
+        zone_ids: Sequence[str] | None | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> AlertRule:
+        """Change an alert rule.
+
+        A key without the permission vehicles.read gets only id and object of the record.
+
+        The body may repeat read-only members with their stored values.
+
+        Needs the permission vehicles.update.
+
+        Args:
+            create_task: Creates a task for each alert, unless the one that the rule created
+                for the vehicle before is still open; defaults to false.
+            create_ticket: Creates a ticket in the helpdesk for each alert; defaults to false.
+                Alerts of the sandbox create none.
+            enabled: Defaults to true. Disabling a rule clears its alerts.
+            external_id: Your own id, unique in the subaccount among records of this type.
+            metadata: Your own. A PUT merges it key by key; null removes a key.
+            notify: Who gets a notice in the helpdesk; defaults to nobody. Alerts of the
+                sandbox send none.
+            notify_user_ids: Members of the organization, if notify is users.
+            threshold_minutes: Required for silence, ride_too_long and idle_too_long, null for
+                others.
+            threshold_percent: Required for battery_low, null for others. The alert is cleared
+                5 points above it.
+            vehicle_type_ids: Only vehicles of these types; defaults to all.
+            zone_ids: For left_zone, the zones to stay in. Otherwise only vehicles in these
+                zones count; defaults to any place.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            AlertRule,
+            "PUT",
+            f"/alert_rules/{segment(id)}",
+            body={
+                "create_task": create_task,
+                "create_ticket": create_ticket,
+                "enabled": enabled,
+                "external_id": external_id,
+                "metadata": metadata,
+                "name": name,
+                "notify": notify,
+                "notify_user_ids": notify_user_ids,
+                "threshold_minutes": threshold_minutes,
+                "threshold_percent": threshold_percent,
+                "vehicle_type_ids": vehicle_type_ids,
+                "zone_ids": zone_ids,
+            },
+            headers={
+                "X-Subaccount-Id": subaccount,
+                "If-Match": if_match,
+                "Idempotency-Key": idempotency_key,
+            },
+            options=options,
+        )
+
+    def delete_rule(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_match: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> None:
+        """Delete an alert rule.
+
+        Its raised alerts are cleared. Alerts stay.
+
+        Needs the permission vehicles.update.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_match: The ETag that the record must still have.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.nothing(
+            "DELETE",
+            f"/alert_rules/{segment(id)}",
+            headers={
+                "X-Subaccount-Id": subaccount,
+                "If-Match": if_match,
+                "Idempotency-Key": idempotency_key,
+            },
+            options=options,
+        )
+
+    def list(
+        self,
+        *,
+        state: AnyOf[AlertState] | NotGiven = NOT_GIVEN,
+        alert_rule_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        vehicle_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        limit: int | NotGiven = NOT_GIVEN,
+        cursor: str | NotGiven = NOT_GIVEN,
+        sort: FleetSettingsSort | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Page[Alert]:
+        """List alerts.
+
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
+        Needs the permission vehicles.read.
+
+        Args:
+            state: Only records with one of these.
+            alert_rule_id: Only records with one of these.
+            vehicle_id: Only records with one of these.
+            subaccount_id: Only records with one of these.
+            limit: How many records a page has.
+            cursor: The next_cursor of the page before.
+            sort: The order; with - the largest first.
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+        """
+        return self._core.page(
+            Alert,
+            "/alerts",
+            query={
+                "state": any_of(state),
+                "alert_rule_id": any_of(alert_rule_id),
+                "vehicle_id": any_of(vehicle_id),
+                "subaccount_id": any_of(subaccount_id),
+                "limit": limit,
+                "cursor": cursor,
+                "sort": sort,
+            },
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def export(
+        self,
+        *,
+        state: AnyOf[AlertState] | NotGiven = NOT_GIVEN,
+        alert_rule_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        vehicle_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        sort: FleetSettingsSort | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Export[Alert]:
+        """Export the records of list() one by one, from one consistent snapshot.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export(
+            Alert,
+            "/alerts",
+            query={
+                "state": any_of(state),
+                "alert_rule_id": any_of(alert_rule_id),
+                "vehicle_id": any_of(vehicle_id),
+                "subaccount_id": any_of(subaccount_id),
+                "sort": sort,
+            },
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    def export_csv(
+        self,
+        *,
+        state: AnyOf[AlertState] | NotGiven = NOT_GIVEN,
+        alert_rule_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        vehicle_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
+        sort: FleetSettingsSort | NotGiven = NOT_GIVEN,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Download:
+        """Export the records of list() as CSV with a header row.
+
+        It has the arguments of list(), without cursor and limit.
+        """
+        return self._core.export_csv(
+            "/alerts",
+            query={
+                "state": any_of(state),
+                "alert_rule_id": any_of(alert_rule_id),
+                "vehicle_id": any_of(vehicle_id),
+                "subaccount_id": any_of(subaccount_id),
+                "sort": sort,
+            },
+            headers={"X-Subaccount-Id": subaccount},
+            options=options,
+        )
+
+    @overload
+    def get(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Alert:
+        """Read an alert."""
+
+    @overload
+    def get(
+        self,
+        id: str,
+        *,
+        if_none_match: str,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Alert | None:
+        """Read an alert. Or return None, while it has the ETag."""
+
+    def get(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        if_none_match: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Alert | None:
+        """Read an alert.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
+        Needs the permission vehicles.read.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            if_none_match: An ETag. While the record has it, the result is None.
+        """
+        return self._core.changed(
+            Alert,
+            f"/alerts/{segment(id)}",
+            headers={"X-Subaccount-Id": subaccount, "If-None-Match": if_none_match},
+            options=options,
+        )
+
+    def acknowledge(
+        self,
+        id: str,
+        *,
+        subaccount: str | NotGiven = NOT_GIVEN,
+        idempotency_key: str | NotGiven = NOT_GIVEN,
+        options: CallOptions | None = None,
+    ) -> Alert:
+        """Acknowledge an alert.
+
+        Notes who acknowledged it first. It stays raised until its condition ends.
+
+        A key without the permission vehicles.read gets only id and object of the record.
+
+        Needs the permission vehicles.update.
+
+        Args:
+            subaccount: Narrows the request to one of the subaccounts that the key reaches.
+            idempotency_key: Replaces the random key that makes retries safe.
+        """
+        return self._core.record(
+            Alert,
+            "POST",
+            f"/alerts/{segment(id)}/acknowledge",
+            headers={"X-Subaccount-Id": subaccount, "Idempotency-Key": idempotency_key},
+            options=options,
+        )
 
 
 class AnalyticsResource:

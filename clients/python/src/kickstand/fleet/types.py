@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Actor",
     "ActorType",
+    "Alert",
+    "AlertClearReason",
+    "AlertKind",
+    "AlertRule",
+    "AlertRuleCreate",
+    "AlertRuleNotify",
+    "AlertRuleUpdate",
+    "AlertState",
     "AnalyticsDateBasis",
     "AnalyticsRevenue",
     "AnalyticsRevenueRow",
@@ -159,6 +167,10 @@ __all__ = [
 ]
 
 ActorType = Literal["key", "user", "system"]
+AlertClearReason = Literal["ended", "vehicle_removed", "rule_disabled"]
+AlertKind = Literal["battery_low", "silence", "left_zone", "ride_too_long", "idle_too_long"]
+AlertRuleNotify = Literal["nobody", "admins", "users"]
+AlertState = Literal["raised", "cleared"]
 AnalyticsDateBasis = Literal["started_at", "ended_at"]
 AnalyticsVehiclesGroupBy = Literal["subaccount_id", "vehicle_type_id"]
 FleetAnalyticsGranularity = Literal["hour", "day", "week", "month", "total"]
@@ -368,6 +380,171 @@ class Actor(Record):
 
     id: str | None
     type: ActorType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert(Record):
+    """An alert of a vehicle. A vehicle has at most one raised alert by a rule."""
+
+    acknowledged_at: datetime | None
+    acknowledged_by: Actor | None
+    alert_rule_id: str
+    """The rule may be deleted."""
+    clear_reason: AlertClearReason | None
+    """rule_disabled also stands for a deleted rule."""
+    cleared_at: datetime | None
+    created_at: datetime
+    id: str
+    kind: AlertKind
+    livemode: bool
+    """true for production, false for the sandbox."""
+    location: Position | None
+    """Of the vehicle when the alert was raised."""
+    name: str
+    """The rule's name when the alert was raised."""
+    object: Literal["alert"]
+    raised_at: datetime
+    ride_id: str | None
+    """The ride that was open when the alert was raised."""
+    state: AlertState
+    subaccount_id: str
+    task_id: str | None
+    """Of the task that the rule created."""
+    ticket_number: int | None
+    """Of the ticket that the rule created."""
+    updated_at: datetime
+    value: int | None
+    """Percent for battery_low, minutes for what lasted too long, when the alert was raised."""
+    vehicle_code: str
+    """The vehicle's code when the alert was raised."""
+    vehicle_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRule(Record):
+    """A rule that raises alerts for vehicles of its subaccount."""
+
+    create_task: bool
+    """Creates a task for each alert, unless the one that the rule created for the vehicle before
+    is still open; defaults to false.
+    """
+    create_ticket: bool
+    """Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
+    create none.
+    """
+    created_at: datetime
+    enabled: bool
+    """Defaults to true. Disabling a rule clears its alerts."""
+    external_id: str | None
+    """Your own id, unique in the subaccount among records of this type."""
+    id: str
+    kind: AlertKind
+    """The condition. battery_low: battery or tank is below threshold_percent. silence: neither a
+    report nor a sighting for threshold_minutes. left_zone: outside the zones of zone_ids, or
+    without these outside all service areas. ride_too_long: the open ride started
+    threshold_minutes ago. idle_too_long: available, and neither rented nor moved by 100 m for
+    threshold_minutes.
+    """
+    livemode: bool
+    """true for production, false for the sandbox."""
+    metadata: dict[str, str]
+    """Your own. A PUT merges it key by key; null removes a key."""
+    name: str
+    notify: AlertRuleNotify
+    """Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none."""
+    notify_user_ids: list[str]
+    """Members of the organization, if notify is users."""
+    object: Literal["alert_rule"]
+    subaccount_id: str
+    """Defaults to the only subaccount in the API key's scope."""
+    threshold_minutes: int | None
+    """Required for silence, ride_too_long and idle_too_long, null for others."""
+    threshold_percent: int | None
+    """Required for battery_low, null for others. The alert is cleared 5 points above it."""
+    updated_at: datetime
+    vehicle_type_ids: list[str]
+    """Only vehicles of these types; defaults to all."""
+    zone_ids: list[str]
+    """For left_zone, the zones to stay in. Otherwise only vehicles in these zones count;
+    defaults to any place.
+    """
+
+
+class AlertRuleCreate(TypedDict, total=False):
+    """A rule that raises alerts for vehicles of its subaccount."""
+
+    create_task: bool
+    """Creates a task for each alert, unless the one that the rule created for the vehicle before
+    is still open; defaults to false.
+    """
+    create_ticket: bool
+    """Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
+    create none.
+    """
+    enabled: bool
+    """Defaults to true. Disabling a rule clears its alerts."""
+    external_id: str | None
+    """Your own id, unique in the subaccount among records of this type."""
+    kind: AlertKind
+    """The condition. battery_low: battery or tank is below threshold_percent. silence: neither a
+    report nor a sighting for threshold_minutes. left_zone: outside the zones of zone_ids, or
+    without these outside all service areas. ride_too_long: the open ride started
+    threshold_minutes ago. idle_too_long: available, and neither rented nor moved by 100 m for
+    threshold_minutes.
+    """
+    metadata: Mapping[str, str | None] | None
+    """Your own. A PUT merges it key by key; null removes a key."""
+    name: Required[str]
+    notify: AlertRuleNotify
+    """Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none."""
+    notify_user_ids: Sequence[str] | None
+    """Members of the organization, if notify is users."""
+    subaccount_id: str
+    """Defaults to the only subaccount in the API key's scope."""
+    threshold_minutes: int | None
+    """Required for silence, ride_too_long and idle_too_long, null for others."""
+    threshold_percent: int | None
+    """Required for battery_low, null for others. The alert is cleared 5 points above it."""
+    vehicle_type_ids: Sequence[str] | None
+    """Only vehicles of these types; defaults to all."""
+    zone_ids: Sequence[str] | None
+    """For left_zone, the zones to stay in. Otherwise only vehicles in these zones count;
+    defaults to any place.
+    """
+
+
+class AlertRuleUpdate(TypedDict, total=False):
+    """A rule that raises alerts for vehicles of its subaccount."""
+
+    create_task: bool
+    """Creates a task for each alert, unless the one that the rule created for the vehicle before
+    is still open; defaults to false.
+    """
+    create_ticket: bool
+    """Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
+    create none.
+    """
+    enabled: bool
+    """Defaults to true. Disabling a rule clears its alerts."""
+    external_id: str | None
+    """Your own id, unique in the subaccount among records of this type."""
+    metadata: Mapping[str, str | None] | None
+    """Your own. A PUT merges it key by key; null removes a key."""
+    name: str
+    notify: AlertRuleNotify
+    """Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none."""
+    notify_user_ids: Sequence[str] | None
+    """Members of the organization, if notify is users."""
+    threshold_minutes: int | None
+    """Required for silence, ride_too_long and idle_too_long, null for others."""
+    threshold_percent: int | None
+    """Required for battery_low, null for others. The alert is cleared 5 points above it."""
+    vehicle_type_ids: Sequence[str] | None
+    """Only vehicles of these types; defaults to all."""
+    zone_ids: Sequence[str] | None
+    """For left_zone, the zones to stay in. Otherwise only vehicles in these zones count;
+    defaults to any place.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

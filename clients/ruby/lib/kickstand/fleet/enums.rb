@@ -12,6 +12,43 @@ module Kickstand
   end
 
   # The values that this version knows; a newer server may have others.
+  module AlertClearReason
+    ENDED = "ended"
+    VEHICLE_REMOVED = "vehicle_removed"
+    RULE_DISABLED = "rule_disabled"
+
+    VALUES = [ENDED, VEHICLE_REMOVED, RULE_DISABLED].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module AlertKind
+    BATTERY_LOW = "battery_low"
+    SILENCE = "silence"
+    LEFT_ZONE = "left_zone"
+    RIDE_TOO_LONG = "ride_too_long"
+    IDLE_TOO_LONG = "idle_too_long"
+
+    VALUES = [BATTERY_LOW, SILENCE, LEFT_ZONE, RIDE_TOO_LONG, IDLE_TOO_LONG].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module AlertRuleNotify
+    NOBODY = "nobody"
+    ADMINS = "admins"
+    USERS = "users"
+
+    VALUES = [NOBODY, ADMINS, USERS].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module AlertState
+    RAISED = "raised"
+    CLEARED = "cleared"
+
+    VALUES = [RAISED, CLEARED].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
   module AnalyticsDateBasis
     STARTED_AT = "started_at"
     ENDED_AT = "ended_at"

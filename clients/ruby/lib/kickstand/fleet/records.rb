@@ -12,6 +12,103 @@ module Kickstand
     member :type
   end
 
+  # An alert of a vehicle. A vehicle has at most one raised alert by a rule.
+  class Alert < Record
+    # @return [Time, nil]
+    member :acknowledged_at, Type::TIME
+    # @return [Actor, nil]
+    member :acknowledged_by, Type.record(:Actor)
+    # @return [String] The rule may be deleted.
+    member :alert_rule_id
+    # @return [String, nil] rule_disabled also stands for a deleted rule. One of {AlertClearReason}.
+    member :clear_reason
+    # @return [Time, nil]
+    member :cleared_at, Type::TIME
+    # @return [Time]
+    member :created_at, Type::TIME
+    # @return [String]
+    member :id
+    # @return [String] One of {AlertKind}.
+    member :kind
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Position, nil] Of the vehicle when the alert was raised.
+    member :location, Type.record(:Position)
+    # @return [String] The rule's name when the alert was raised.
+    member :name
+    # @return [String]
+    member :object
+    # @return [Time]
+    member :raised_at, Type::TIME
+    # @return [String, nil] The ride that was open when the alert was raised.
+    member :ride_id
+    # @return [String] One of {AlertState}.
+    member :state
+    # @return [String]
+    member :subaccount_id
+    # @return [String, nil] Of the task that the rule created.
+    member :task_id
+    # @return [Integer, nil] Of the ticket that the rule created.
+    member :ticket_number
+    # @return [Time]
+    member :updated_at, Type::TIME
+    # @return [Integer, nil] Percent for battery_low, minutes for what lasted too long, when the alert was raised.
+    member :value
+    # @return [String] The vehicle's code when the alert was raised.
+    member :vehicle_code
+    # @return [String]
+    member :vehicle_id
+  end
+
+  # A rule that raises alerts for vehicles of its subaccount.
+  class AlertRule < Record
+    # @return [Boolean] Creates a task for each alert, unless the one that the rule created for the vehicle before is
+    #   still open; defaults to false.
+    member :create_task
+    # @return [Boolean] Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox create
+    #   none.
+    member :create_ticket
+    # @return [Time]
+    member :created_at, Type::TIME
+    # @return [Boolean] Defaults to true. Disabling a rule clears its alerts.
+    member :enabled
+    # @return [String, nil] Your own id, unique in the subaccount among records of this type.
+    member :external_id
+    # @return [String]
+    member :id
+    # @return [String] The condition. battery_low: battery or tank is below threshold_percent. silence: neither a report
+    #   nor a sighting for threshold_minutes. left_zone: outside the zones of zone_ids, or without these outside all
+    #   service areas. ride_too_long: the open ride started threshold_minutes ago. idle_too_long: available, and neither
+    #   rented nor moved by 100 m for threshold_minutes. One of {AlertKind}.
+    member :kind
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Hash{String => String}] Your own. A PUT merges it key by key; null removes a key.
+    member :metadata
+    # @return [String]
+    member :name
+    # @return [String] Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none. One of
+    #   {AlertRuleNotify}.
+    member :notify
+    # @return [Array<String>] Members of the organization, if notify is users.
+    member :notify_user_ids
+    # @return [String]
+    member :object
+    # @return [String] Defaults to the only subaccount in the API key's scope.
+    member :subaccount_id
+    # @return [Integer, nil] Required for silence, ride_too_long and idle_too_long, null for others.
+    member :threshold_minutes
+    # @return [Integer, nil] Required for battery_low, null for others. The alert is cleared 5 points above it.
+    member :threshold_percent
+    # @return [Time]
+    member :updated_at, Type::TIME
+    # @return [Array<String>] Only vehicles of these types; defaults to all.
+    member :vehicle_type_ids
+    # @return [Array<String>] For left_zone, the zones to stay in. Otherwise only vehicles in these zones count;
+    #   defaults to any place.
+    member :zone_ids
+  end
+
   class AnalyticsRevenue < Record
     # @return [Array<AnalyticsRevenueRow>] In the order of periods, then of groups. Without group_by a period without
     #   rides is there too.
