@@ -771,7 +771,7 @@ type PricingPlanListParams struct {
 	// The next_cursor of the page before.
 	Cursor string `query:"cursor"`
 	// The order; with - the largest first.
-	Sort AlertSort `query:"sort"`
+	Sort PricingPlanSort `query:"sort"`
 }
 
 // List sends GET /pricing: list pricing plans.
@@ -987,7 +987,7 @@ type AlertListRulesParams struct {
 	// The next_cursor of the page before.
 	Cursor string `query:"cursor"`
 	// The order; with - the largest first.
-	Sort AlertSort `query:"sort"`
+	Sort PricingPlanSort `query:"sort"`
 }
 
 // ListRules sends GET /alert_rules: list alert rules.
@@ -3771,17 +3771,6 @@ const (
 	AlertRuleNotifyUsers  AlertRuleNotify = "users"
 )
 
-// AlertSort is a string with one of the values below, or one that this version does not know.
-type AlertSort string
-
-// Values of [AlertSort].
-const (
-	AlertSortCreatedAt           AlertSort = "created_at"
-	AlertSortCreatedAtDescending AlertSort = "-created_at"
-	AlertSortName                AlertSort = "name"
-	AlertSortNameDescending      AlertSort = "-name"
-)
-
 // AlertState is a string with one of the values below, or one that this version does not know.
 type AlertState string
 
@@ -3970,6 +3959,17 @@ const (
 	PriceLineUnitInterval   PriceLineUnit = "interval"
 	PriceLineUnitWindow     PriceLineUnit = "window"
 	PriceLineUnitBasisPoint PriceLineUnit = "basis_point"
+)
+
+// PricingPlanSort is a string with one of the values below, or one that this version does not know.
+type PricingPlanSort string
+
+// Values of [PricingPlanSort].
+const (
+	PricingPlanSortCreatedAt           PricingPlanSort = "created_at"
+	PricingPlanSortCreatedAtDescending PricingPlanSort = "-created_at"
+	PricingPlanSortName                PricingPlanSort = "name"
+	PricingPlanSortNameDescending      PricingPlanSort = "-name"
 )
 
 // RideCancelReason is a string with one of the values below, or one that this version does not know.

@@ -35,7 +35,7 @@ var fleetNames = []string{
 
 // publishedEnums are enums that keep their name though a newer record has the same values
 // under a shorter one.
-var publishedEnums = []string{"settings_sort", "ticket_priority", "ticket_status"}
+var publishedEnums = []string{"pricing_plan_sort", "settings_sort", "ticket_priority", "ticket_status"}
 
 // publishedValues says which of several enums that could have a name keeps it: the one with this
 // value.

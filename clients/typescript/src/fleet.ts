@@ -18,9 +18,6 @@ export type AlertKind = (typeof AlertKind)[number];
 export const AlertRuleNotify = ["nobody", "admins", "users"] as const;
 export type AlertRuleNotify = (typeof AlertRuleNotify)[number];
 
-export const AlertSort = ["created_at", "-created_at", "name", "-name"] as const;
-export type AlertSort = (typeof AlertSort)[number];
-
 export const AlertState = ["raised", "cleared"] as const;
 export type AlertState = (typeof AlertState)[number];
 
@@ -98,6 +95,9 @@ export type PriceLineCode = (typeof PriceLineCode)[number];
 
 export const PriceLineUnit = ["once", "minute", "kilometer", "interval", "window", "basis_point"] as const;
 export type PriceLineUnit = (typeof PriceLineUnit)[number];
+
+export const PricingPlanSort = ["created_at", "-created_at", "name", "-name"] as const;
+export type PricingPlanSort = (typeof PricingPlanSort)[number];
 
 export const RideCancelReason = ["rider", "operator", "reservation_expired"] as const;
 export type RideCancelReason = (typeof RideCancelReason)[number];
@@ -2413,7 +2413,7 @@ export interface FleetListPricingPlansParams {
   /** The next_cursor of the page before. */
   cursor?: string | undefined;
   /** The order; with - the largest first. */
-  sort?: AlertSort | undefined;
+  sort?: PricingPlanSort | undefined;
 }
 
 /** The query of `zones.list`. */
@@ -2462,7 +2462,7 @@ export interface FleetListAlertRulesParams {
   /** The next_cursor of the page before. */
   cursor?: string | undefined;
   /** The order; with - the largest first. */
-  sort?: AlertSort | undefined;
+  sort?: PricingPlanSort | undefined;
 }
 
 /** The query of `alerts.list`. */

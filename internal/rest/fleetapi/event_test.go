@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -226,7 +227,15 @@ func TestDeliveries(t *testing.T) {
 		put(at, body)
 	}
 	put("/rides/"+p.ride().text("id"), `{"status":"cancelled"}`)
+	task := "/tasks/" + send(t, p.Client, "POST", "/tasks", fmt.Sprintf(`{"vehicle_id":%q,"title":"Brake"}`, ride.text("vehicle_id")), 201).text("id")
+	for _, state := range []string{"in_progress", "done"} {
+		put(task, fmt.Sprintf(`{"state":%q}`, state))
+	}
+	send(t, p.Client, "POST", "/alert_rules", fmt.Sprintf(`{"subaccount_id":%q,"name":"Low","kind":"battery_low","threshold_percent":20}`, ride.text("subaccount_id")), 201)
 	vehicle := "/vehicles/" + ride.text("vehicle_id")
+	for _, battery := range []int{9, 80} {
+		put(vehicle, fmt.Sprintf(`{"battery_percent":%d}`, battery))
+	}
 	put(vehicle, `{"license_plate":"B-X 1"}`)
 	send(t, p.Client, "DELETE", vehicle, "", 204)
 	zone := "/zones/" + p.zone("parking", 13.4, 52.5).text("id")

@@ -29,7 +29,7 @@ func TestMap(t *testing.T) {
 	if len(d.WithAttr("class", "sandbox")) != 1 {
 		t.Error("nothing says that it is the sandbox")
 	}
-	if live := webtest.Attr(d.WithAttr("id", "map")[0], "data-live"); live != "test/vehicle test/zone" {
+	if live := webtest.Attr(d.WithAttr("id", "map")[0], "data-live"); live != "test/vehicle test/alert test/zone" {
 		t.Errorf("it hears of %q", live)
 	}
 	// Zoom in from the city to a vehicle.

@@ -38,7 +38,7 @@ final class Alerts
      * @param list<string>|null $subaccountId Only records with one of these.
      * @param int|null $limit How many records a page has.
      * @param string|null $cursor The next_cursor of the page before.
-     * @param Enum\AlertSort::*|null $sort The order; with - the largest first.
+     * @param Enum\PricingPlanSort::*|null $sort The order; with - the largest first.
      * @return Page<Model\AlertRule>
      * @throws KickstandException
      */
@@ -68,7 +68,7 @@ final class Alerts
      * short throws.
      *
      * @param list<string>|null $subaccountId
-     * @param Enum\AlertSort::*|null $sort
+     * @param Enum\PricingPlanSort::*|null $sort
      * @return \Generator<int, Model\AlertRule>
      * @throws KickstandException
      */
@@ -93,7 +93,7 @@ final class Alerts
      * Exports all records of listRules() as text/csv.
      *
      * @param list<string>|null $subaccountId
-     * @param Enum\AlertSort::*|null $sort
+     * @param Enum\PricingPlanSort::*|null $sort
      * @return \Generator<int, string> the pieces of the text
      * @throws KickstandException
      */

@@ -46,7 +46,7 @@ final class Pricing
      * @param list<string>|null $subaccountId Only records with one of these.
      * @param int|null $limit How many records a page has.
      * @param string|null $cursor The next_cursor of the page before.
-     * @param Enum\AlertSort::*|null $sort The order; with - the largest first.
+     * @param Enum\PricingPlanSort::*|null $sort The order; with - the largest first.
      * @return Page<Model\PricingPlan>
      * @throws KickstandException
      */
@@ -84,7 +84,7 @@ final class Pricing
      * @param list<string>|null $currency
      * @param list<string>|null $vehicleTypeId
      * @param list<string>|null $subaccountId
-     * @param Enum\AlertSort::*|null $sort
+     * @param Enum\PricingPlanSort::*|null $sort
      * @return \Generator<int, Model\PricingPlan>
      * @throws KickstandException
      */
@@ -117,7 +117,7 @@ final class Pricing
      * @param list<string>|null $currency
      * @param list<string>|null $vehicleTypeId
      * @param list<string>|null $subaccountId
-     * @param Enum\AlertSort::*|null $sort
+     * @param Enum\PricingPlanSort::*|null $sort
      * @return \Generator<int, string> the pieces of the text
      * @throws KickstandException
      */

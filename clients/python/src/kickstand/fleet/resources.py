@@ -16,7 +16,6 @@ from .types import (
     AlertKind,
     AlertRule,
     AlertRuleNotify,
-    AlertSort,
     AlertState,
     AnalyticsDateBasis,
     AnalyticsRevenue,
@@ -43,6 +42,7 @@ from .types import (
     PricingPlanFareCapInput,
     PricingPlanPerKmPricingInput,
     PricingPlanPerMinPricingInput,
+    PricingPlanSort,
     PricingPlanUpdate,
     Quote,
     RecurrenceInput,
@@ -2550,7 +2550,7 @@ class PricingResource:
         subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
         limit: int | NotGiven = NOT_GIVEN,
         cursor: str | NotGiven = NOT_GIVEN,
-        sort: AlertSort | NotGiven = NOT_GIVEN,
+        sort: PricingPlanSort | NotGiven = NOT_GIVEN,
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Page[PricingPlan]:
@@ -2596,7 +2596,7 @@ class PricingResource:
         currency: AnyOf[str] | NotGiven = NOT_GIVEN,
         vehicle_type_id: AnyOf[str] | NotGiven = NOT_GIVEN,
         subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
-        sort: AlertSort | NotGiven = NOT_GIVEN,
+        sort: PricingPlanSort | NotGiven = NOT_GIVEN,
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Export[PricingPlan]:
@@ -2625,7 +2625,7 @@ class PricingResource:
         currency: AnyOf[str] | NotGiven = NOT_GIVEN,
         vehicle_type_id: AnyOf[str] | NotGiven = NOT_GIVEN,
         subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
-        sort: AlertSort | NotGiven = NOT_GIVEN,
+        sort: PricingPlanSort | NotGiven = NOT_GIVEN,
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Download:
@@ -3301,7 +3301,7 @@ class AlertsResource:
         subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
         limit: int | NotGiven = NOT_GIVEN,
         cursor: str | NotGiven = NOT_GIVEN,
-        sort: AlertSort | NotGiven = NOT_GIVEN,
+        sort: PricingPlanSort | NotGiven = NOT_GIVEN,
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Page[AlertRule]:
@@ -3338,7 +3338,7 @@ class AlertsResource:
         self,
         *,
         subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
-        sort: AlertSort | NotGiven = NOT_GIVEN,
+        sort: PricingPlanSort | NotGiven = NOT_GIVEN,
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Export[AlertRule]:
@@ -3358,7 +3358,7 @@ class AlertsResource:
         self,
         *,
         subaccount_id: AnyOf[str] | NotGiven = NOT_GIVEN,
-        sort: AlertSort | NotGiven = NOT_GIVEN,
+        sort: PricingPlanSort | NotGiven = NOT_GIVEN,
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Download:

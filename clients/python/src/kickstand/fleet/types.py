@@ -23,7 +23,6 @@ __all__ = [
     "AlertRuleCreate",
     "AlertRuleNotify",
     "AlertRuleUpdate",
-    "AlertSort",
     "AlertState",
     "AnalyticsDateBasis",
     "AnalyticsRevenue",
@@ -76,6 +75,7 @@ __all__ = [
     "PricingPlanPerKmPricingInput",
     "PricingPlanPerMinPricing",
     "PricingPlanPerMinPricingInput",
+    "PricingPlanSort",
     "PricingPlanUpdate",
     "Quote",
     "QuoteRequest",
@@ -170,7 +170,6 @@ ActorType = Literal["key", "user", "system"]
 AlertClearReason = Literal["ended", "vehicle_removed", "rule_disabled"]
 AlertKind = Literal["battery_low", "silence", "left_zone", "ride_too_long", "idle_too_long"]
 AlertRuleNotify = Literal["nobody", "admins", "users"]
-AlertSort = Literal["created_at", "-created_at", "name", "-name"]
 AlertState = Literal["raised", "cleared"]
 AnalyticsDateBasis = Literal["started_at", "ended_at"]
 AnalyticsVehiclesGroupBy = Literal["subaccount_id", "vehicle_type_id"]
@@ -222,6 +221,7 @@ PriceLineCode = Literal[
     "adjustment",
 ]
 PriceLineUnit = Literal["once", "minute", "kilometer", "interval", "window", "basis_point"]
+PricingPlanSort = Literal["created_at", "-created_at", "name", "-name"]
 RideCancelReason = Literal["rider", "operator", "reservation_expired"]
 RideCreateStatus = Literal["active", "reserved"]
 RideEndReason = Literal["rider", "operator", "max_duration"]

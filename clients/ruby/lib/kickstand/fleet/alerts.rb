@@ -18,7 +18,7 @@ module Kickstand
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
       # @option filters [Array<String>] :subaccount_id Only records with one of these.
-      # @option filters [String] :sort The order; with - the largest first. One of {AlertSort}.
+      # @option filters [String] :sort The order; with - the largest first. One of {PricingPlanSort}.
       # @return [Page<AlertRule>]
       def list_rules(limit: nil, cursor: nil, request_options: {}, **filters)
         list_page(

@@ -41,16 +41,6 @@ module Kickstand
   end
 
   # The values that this version knows; a newer server may have others.
-  module AlertSort
-    CREATED_AT = "created_at"
-    CREATED_AT_DESCENDING = "-created_at"
-    NAME = "name"
-    NAME_DESCENDING = "-name"
-
-    VALUES = [CREATED_AT, CREATED_AT_DESCENDING, NAME, NAME_DESCENDING].freeze
-  end
-
-  # The values that this version knows; a newer server may have others.
   module AlertState
     RAISED = "raised"
     CLEARED = "cleared"
@@ -221,6 +211,16 @@ module Kickstand
     BASIS_POINT = "basis_point"
 
     VALUES = [ONCE, MINUTE, KILOMETER, INTERVAL, WINDOW, BASIS_POINT].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module PricingPlanSort
+    CREATED_AT = "created_at"
+    CREATED_AT_DESCENDING = "-created_at"
+    NAME = "name"
+    NAME_DESCENDING = "-name"
+
+    VALUES = [CREATED_AT, CREATED_AT_DESCENDING, NAME, NAME_DESCENDING].freeze
   end
 
   # The values that this version knows; a newer server may have others.

@@ -23,7 +23,7 @@ module Kickstand
       # @option filters [Array<String>] :currency Only records with one of these.
       # @option filters [Array<String>] :vehicle_type_id Only records with one of these.
       # @option filters [Array<String>] :subaccount_id Only records with one of these.
-      # @option filters [String] :sort The order; with - the largest first. One of {AlertSort}.
+      # @option filters [String] :sort The order; with - the largest first. One of {PricingPlanSort}.
       # @return [Page<PricingPlan>]
       def list(limit: nil, cursor: nil, request_options: {}, **filters)
         list_page("/pricing", PricingPlan, query: list_filters(**filters), limit:, cursor:, options: request_options)
