@@ -264,6 +264,19 @@ func TestClocks(t *testing.T) {
 			y.travel(t, time.Minute)
 		}
 	})
+	t.Run("a clock that gains", func(t *testing.T) {
+		t.Parallel()
+		y := newYard(t)
+		v := y.vehicle(t)
+		for call := range 40 {
+			ahead := 3*time.Hour + time.Duration(call)*4*time.Second
+			got := y.record(t, report(&v, y.clock(t).Add(ahead), nil))
+			if call > 1 && (got.Accepted != 1 || y.storedVehicle(t, v.ID).LastReportedAt.Std().After(y.clock(t))) {
+				t.Fatalf("call %d: got %s", call, verdicts(got))
+			}
+			y.travel(t, 5*time.Second)
+		}
+	})
 	t.Run("a repeated call", func(t *testing.T) {
 		t.Parallel()
 		y := newYard(t)

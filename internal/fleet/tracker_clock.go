@@ -50,6 +50,9 @@ func (c *trackerClock) observe(sentAt, now, oldest time.Time, direct bool) {
 		return
 	}
 	if c.ahead != 0 && (ahead-c.ahead).Abs() <= clockJitter {
+		// No report comes before it was sent, so a clock that is further ahead gains. The correction follows
+		// at once: a late one would set times back, and the next reports would be out of order.
+		c.ahead = max(c.ahead, ahead)
 		c.seen, c.seenAt, c.count, c.sentAt = 0, time.Time{}, 0, time.Time{}
 		return
 	}
