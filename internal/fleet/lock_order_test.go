@@ -124,3 +124,40 @@ func TestTimersLockBeforeEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestNewRideLocksInOneOrder starts a ride of a customer whose ride of another vehicle is due, while a
+// transaction locks both vehicles by id.
+func TestNewRideLocksInOneOrder(t *testing.T) {
+	y := newPatientYard(t)
+	first, second := y.vehicle(t), y.vehicle(t)
+	if first.ID > second.ID {
+		first, second = second, first
+	}
+	r := y.ride(t, fleet.Active, second)
+	done := make(chan error, 1)
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "UPDATE rides SET due_at = $1 WHERE id = $2", tx.Now.UnixMicro(), r.ID)
+		return err
+	})
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		for _, v := range []fleet.Vehicle{first, second} {
+			if _, err := tx.Exec(ctx, "SELECT id FROM vehicles WHERE id = $1 FOR UPDATE", v.ID); err != nil {
+				return err
+			}
+			if v.ID == first.ID {
+				go func() {
+					_, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(first.ID), CustomerID: r.CustomerID})
+					done <- err
+				}()
+				y.waiting(t, 1)
+			}
+		}
+		return nil
+	})
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := y.storedRide(t, r.ID); got.Status != fleet.Completed {
+		t.Errorf("the ride that was due is %s", got.Status)
+	}
+}

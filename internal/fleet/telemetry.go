@@ -103,7 +103,6 @@ func (s *Service) RecordTelemetryTx(ctx context.Context, tx *db.Tx, organization
 			return TelemetryResult{}, err
 		}
 	}
-	// Last: the first event locks the organization's numbering until the commit.
 	for _, v := range in.vehicles {
 		if len(v.saved) > 0 { // telemetry has no events of its own
 			if err := s.emitVehicle(ctx, tx, a, &v.stored, &v.Vehicle, v.saved); err != nil {

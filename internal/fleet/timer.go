@@ -274,11 +274,11 @@ func (s *Service) lockTimers(ctx context.Context, tx *db.Tx, organizationID stri
 	return s.lockRecords(ctx, tx, organizationID, rides, vehicles)
 }
 
-// lockRecords locks rides with their vehicles and customers, and more vehicles, before any of
-// them changes. Transactions that change several records do so, in this order: rides, vehicles,
+// lockRecords locks rides with their vehicles and customers, and more vehicles and customers, before any
+// of them changes. Transactions that change several records do so, in this order: rides, vehicles,
 // customers, each by id. What a change locks beside them, rollups and the numbering of events, is
 // locked before the commit. So transactions wait for each other, and never in a circle.
-func (s *Service) lockRecords(ctx context.Context, tx *db.Tx, organizationID string, rides, vehicles []string) error {
+func (s *Service) lockRecords(ctx context.Context, tx *db.Tx, organizationID string, rides, vehicles []string, customers ...string) error {
 	if !s.db.Postgres() { // where transactions exclude each other
 		return nil
 	}
@@ -290,7 +290,6 @@ func (s *Service) lockRecords(ctx context.Context, tx *db.Tx, organizationID str
 	if err != nil {
 		return fmt.Errorf("lock rides: %w", err)
 	}
-	var customers []string
 	for _, r := range locked {
 		vehicles, customers = append(vehicles, r.vehicleID), append(customers, r.customerID)
 	}

@@ -259,7 +259,8 @@ func (r *vehicleReader) number(name string) float64 {
 	return f
 }
 
-// digits returns the longest prefix of characters in set and skips it.
+// digits returns the longest prefix of characters in set and skips it. Unlike package strconv, JSON
+// has digits on both sides of a point, and no zero before other digits.
 func (r *vehicleReader) digits(set string) string {
 	n := 0
 	for n < len(r.rest) && strings.IndexByte(set, r.rest[n]) >= 0 {
@@ -267,6 +268,8 @@ func (r *vehicleReader) digits(set string) string {
 	}
 	text := r.rest[:n]
 	r.rest = r.rest[n:]
+	whole, fraction, hasPoint := strings.Cut(strings.TrimPrefix(text, "-"), ".")
+	r.ok = r.ok && (whole == "0" || whole != "" && whole[0] != '0') && hasPoint == (fraction != "")
 	return text
 }
 
@@ -311,8 +314,11 @@ func (r *vehicleReader) position(name string) *geo.Position {
 		}
 	}
 	r.skip(`}`)
-	// A position has six decimals, which it may lack in the document of a previous version.
-	r.ok = r.ok && p.Lat == geo.Degrees(geo.Millionths(p.Lat)) && p.Lng == geo.Degrees(geo.Millionths(p.Lng))
+	// A position has six decimals, which it may lack in the document of a previous version, and no
+	// negative zeros.
+	lat, lng := geo.Degrees(geo.Millionths(p.Lat)), geo.Degrees(geo.Millionths(p.Lng))
+	r.ok = r.ok && p.Lat == lat && p.Lng == lng
+	p.Lat, p.Lng = lat, lng
 	return p
 }
 

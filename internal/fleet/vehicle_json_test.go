@@ -3,6 +3,7 @@ package fleet
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,6 +107,63 @@ func TestUnusualVehicleJSON(t *testing.T) {
 	for _, doc := range []string{``, `{`, `{"id":1}`, `{"state_changed_at":"2026-02-30T00:00:00.000Z"}`} {
 		if err := decodeVehicle([]byte(doc), &v); err == nil {
 			t.Errorf("%q: got no error", doc)
+		}
+	}
+}
+
+// TestDamagedVehicleJSON replaces parts of documents by others, most of which are errors there.
+func TestDamagedVehicleJSON(t *testing.T) {
+	parts := []string{`"`, `\`, `,`, `{`, `}`, `null`, `-`, `.`, `e5`, " ", "é", "\xff", `\u0041`, `:`, `true`, `0`, `-0`, `00`, `9999999999999999999999`, `"a":"b",`, `"added":1,`}
+	rapid.Check(t, func(t *rapid.T) {
+		text := func(v *Vehicle) string { // distinguishes 0 and -0
+			doc, err := encode(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(doc)
+		}
+		whole := text(drawVehicle(t))
+		for range 20 {
+			at := rapid.IntRange(0, len(whole)).Draw(t, "place")
+			end := min(len(whole), at+rapid.IntRange(0, 3).Draw(t, "removed"))
+			damaged := whole[:at] + rapid.SampledFrom(parts).Draw(t, "part") + whole[end:]
+			var got, want Vehicle
+			gotErr, wantErr := decodeVehicle([]byte(damaged), &got), json.Unmarshal([]byte(damaged), &want)
+			if (gotErr == nil) != (wantErr == nil) {
+				t.Fatalf("%s: got %v, want %v", damaged, gotErr, wantErr)
+			}
+			if wantErr == nil && (!reflect.DeepEqual(got, want) || text(&got) != text(&want)) {
+				t.Fatalf("%s: got %+v, want %+v", damaged, got, want)
+			}
+		}
+	})
+}
+
+// TestNumbersOfVehicleJSON decodes numbers in forms that package strconv takes and JSON does not, and
+// negative zeros.
+func TestNumbersOfVehicleJSON(t *testing.T) {
+	doc, err := encode(&Vehicle{Location: &geo.Position{Lat: 12.5, Lng: 7}, BatteryPercent: new(int64(50))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range []string{"0", "-0", "-0.0", "00", "01", "-01", "1.", ".5", "-", "-.5", "1.50", "1e1", "+1", "1.2.3", "9223372036854775808", "12.12345678", "400.12345678"} {
+		for _, member := range []string{`"lat":12.5`, `"lng":7`, `"battery_percent":50`} {
+			name, _, _ := strings.Cut(member, ":")
+			text := strings.Replace(string(doc), member, name+":"+number, 1)
+			var got, want Vehicle
+			gotErr, wantErr := decodeVehicle([]byte(text), &got), json.Unmarshal([]byte(text), &want)
+			if (gotErr == nil) != (wantErr == nil) {
+				t.Errorf("%s: got %v, want %v", text, gotErr, wantErr)
+				continue
+			}
+			if wantErr != nil {
+				continue
+			}
+			gotDoc, gotErr := encode(&got)
+			wantDoc, wantErr := encode(&want)
+			if gotErr != nil || wantErr != nil || string(gotDoc) != string(wantDoc) {
+				t.Errorf("%s: got %s, %v, want %s, %v", text, gotDoc, gotErr, wantDoc, wantErr)
+			}
 		}
 	}
 }

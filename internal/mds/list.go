@@ -167,10 +167,16 @@ func (c *call) telemetry(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", jsonType+";version="+mediaVersion)
 	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", jsonType+";version="+mediaVersion)
 		return nil
 	}
+	if !c.beginReading() {
+		w.Header().Set("Retry-After", strconv.Itoa(int(telemetryTime.Seconds())))
+		return faultf(http.StatusTooManyRequests, "too_many_requests", "At most %d answers with telemetry are sent at the same time. Try again when one of them is complete.", maxReading)
+	}
+	defer c.endReading()
+	w.Header().Set("Content-Type", jsonType+";version="+mediaVersion)
 	out := &partWriter{to: w, deadlines: http.NewResponseController(w)}
 	b := bufio.NewWriterSize(out, 64<<10)
 	b.WriteString(`{"version":"` + version + `","telemetry":[`)
@@ -200,6 +206,30 @@ func (c *call) telemetry(w http.ResponseWriter, r *http.Request) error {
 		panic(http.ErrAbortHandler)
 	}
 	return err
+}
+
+// maxReading bounds the answers with telemetry of an organization that are sent at the same time: each
+// decodes the tracks of an hour.
+const maxReading = 4
+
+// beginReading returns false if the organization has maxReading answers with telemetry already.
+func (c *call) beginReading() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reading[c.area.OrganizationID] >= maxReading {
+		return false
+	}
+	c.reading[c.area.OrganizationID]++
+	return true
+}
+
+// endReading follows a successful beginReading.
+func (c *call) endReading() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reading[c.area.OrganizationID]--; c.reading[c.area.OrganizationID] == 0 {
+		delete(c.reading, c.area.OrganizationID)
+	}
 }
 
 // partWriter sends an answer in parts, each within telemetryTime.

@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
@@ -47,12 +48,15 @@ type Provider struct {
 	prefix  string // of paths: "/mds/v2/"
 	root    string // URL without a trailing slash
 	log     *slog.Logger
+
+	mu      sync.Mutex
+	reading map[string]int // answers with telemetry that are being sent, by organization
 }
 
 // New returns the Provider API of one environment. origin is the server's URL,
 // "https://help.example.com", and prefix the path of the API.
 func New(service *fleet.Service, origin, prefix string, log *slog.Logger) *Provider {
-	return &Provider{service: service, prefix: prefix, root: origin + strings.TrimSuffix(prefix, "/"), log: log}
+	return &Provider{service: service, prefix: prefix, root: origin + strings.TrimSuffix(prefix, "/"), log: log, reading: make(map[string]int)}
 }
 
 // call is an authorized request.

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -766,4 +767,49 @@ func repaired(v any) any {
 		}
 	}
 	return v
+}
+
+// heldWriter is an answer whose client does not receive until released.
+type heldWriter struct {
+	*httptest.ResponseRecorder
+	begun    chan<- bool
+	released <-chan bool
+}
+
+func (h heldWriter) Write(part []byte) (int, error) {
+	h.begun <- true
+	<-h.released
+	return h.ResponseRecorder.Write(part)
+}
+
+// TestTelemetryAtOnce refuses more answers at the same time than an organization may have, until
+// one of them is complete.
+func TestTelemetryAtOnce(t *testing.T) {
+	r := newRig(t)
+	path := "telemetry?telemetry_time=" + hourOf(time.Now().Add(-2*time.Hour))
+	begun, released := make(chan bool), make(chan bool)
+	var reading sync.WaitGroup
+	for range 4 {
+		req := httptest.NewRequest(http.MethodGet, mds.Path+path, nil)
+		req.Header.Set("Authorization", "Bearer "+r.token(nil))
+		req.Header.Set("Accept", accept)
+		w := heldWriter{httptest.NewRecorder(), begun, released}
+		reading.Go(func() {
+			if r.api.ServeHTTP(w, req); w.Code != 200 {
+				t.Errorf("got %d", w.Code)
+			}
+		})
+		<-begun
+	}
+	if w := r.get(path, ""); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		t.Errorf("got %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
+	}
+	if w := r.get("vehicles", ""); w.Code != 200 {
+		t.Errorf("vehicles: got %d", w.Code)
+	}
+	close(released)
+	reading.Wait()
+	if w := r.get(path, ""); w.Code != 200 {
+		t.Errorf("after the others: got %d", w.Code)
+	}
 }
