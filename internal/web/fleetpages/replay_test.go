@@ -76,7 +76,7 @@ func TestReplay(t *testing.T) {
 		}
 		found++
 		seconds := 0
-		for _, point := range strings.Fields(webtest.Attr(replay[0], "data-replay")) {
+		for point := range strings.FieldsSeq(webtest.Attr(replay[0], "data-replay")) {
 			text, _, _ := strings.Cut(point, ",")
 			n, err := strconv.Atoi(text)
 			if err != nil || n < seconds {
