@@ -21,6 +21,8 @@ const (
 	// statement.
 	searchBudget = 20_000
 	searchBatch  = 2_000
+	// exactValue marks the cursors of pages of exact matches.
+	exactValue = "exact"
 )
 
 // searchCustomers returns a page of the customers that query.Text finds, the newest first.
@@ -42,10 +44,10 @@ func (s *Service) searchCustomers(ctx context.Context, q db.Querier, organizatio
 // searchPage is searchCustomers in a snapshot.
 func (s *Service) searchPage(ctx context.Context, q db.Querier, organizationID string, query *CustomerQuery) ([]Record, *keyset.Cursor, error) {
 	limit := cmp.Or(query.Limit, defaultPage)
-	if query.After == nil {
-		docs, err := s.exactCustomers(ctx, q, organizationID, query)
-		if err != nil || len(docs) > 0 {
-			return docs[:min(len(docs), limit)], nil, err
+	if query.After == nil || query.After.Value == exactValue {
+		docs, next, err := s.exactCustomers(ctx, q, organizationID, query, limit)
+		if err != nil || len(docs) > 0 || query.After != nil {
+			return docs, next, err
 		}
 	}
 	parts := textwords.Sought(query.Text)
@@ -143,24 +145,26 @@ func (q *CustomerQuery) includes(c *Customer) bool {
 		(q.LastRideAt.Whole() || !c.LastRideAt.Std().IsZero() && q.LastRideAt.Contains(c.LastRideAt.Std()))
 }
 
-// exactCustomers returns the customers with exactly the address, number or external id of a text.
-func (s *Service) exactCustomers(ctx context.Context, q db.Querier, organizationID string, query *CustomerQuery) ([]Record, error) {
-	text := strings.TrimSpace(query.Text)
-	exact := CustomerQuery{ExternalID: []string{text}}
-	if strings.Contains(text, "@") {
-		exact = CustomerQuery{Email: []string{text}}
-	} else if number, ok := phone.Parse(text, ""); ok {
-		exact = CustomerQuery{Phone: []string{number.E164}}
+// exactCustomers returns a page of the customers with exactly the address, number or external id of a
+// text.
+func (s *Service) exactCustomers(ctx context.Context, q db.Querier, organizationID string, query *CustomerQuery, limit int) ([]Record, *keyset.Cursor, error) {
+	exact := *query
+	if query.After != nil {
+		exact.After = &keyset.Cursor{ID: query.After.ID}
 	}
 	f := customerListQuery(ctx, q, organizationID, &exact)
+	text := strings.TrimSpace(query.Text)
+	if strings.Contains(text, "@") {
+		f.whereEqual("email", []string{strings.ToLower(text)}, true, "")
+	} else if number, ok := phone.Parse(text, ""); ok {
+		f.whereEqual("phone", []string{number.E164}, true, "")
+	} else {
+		f.whereEqual("external_id", []string{text}, true, "")
+	}
 	f.budget, f.rowCounts = s.budget, s.rowCounts
-	docs, _, err := f.page(maxPage)
-	if err != nil {
-		return nil, err
+	docs, next, err := f.page(limit)
+	if next != nil {
+		next.Value = exactValue
 	}
-	ids := make([]string, len(docs))
-	for i := range docs {
-		ids[i] = docs[i].ID
-	}
-	return s.customersOf(ctx, q, organizationID, ids, query)
+	return docs, next, err
 }

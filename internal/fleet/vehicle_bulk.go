@@ -19,6 +19,7 @@ const (
 type VehicleOutcome struct {
 	ID     string
 	Before Vehicle // as locked; zero if there is none
+	After  Vehicle // as updated; zero with an error
 	Err    error   // why it was not updated; nil: it was
 }
 
@@ -41,7 +42,7 @@ func (s *Service) UpdateVehicles(ctx context.Context, organizationID string, ids
 			done = done[:0] // of an attempt before
 			for _, id := range batch {
 				o := VehicleOutcome{ID: id}
-				o.Before, o.Err = s.updateOneOfMany(ctx, tx, organizationID, id, by, change)
+				o.Before, o.After, o.Err = s.updateOneOfMany(ctx, tx, organizationID, id, by, change)
 				if o.Err != nil && !isRefusal(o.Err) {
 					return o.Err
 				}
@@ -57,17 +58,20 @@ func (s *Service) UpdateVehicles(ctx context.Context, organizationID string, ids
 	return all, nil
 }
 
-func (s *Service) updateOneOfMany(ctx context.Context, tx *db.Tx, organizationID, id string, by Actor, change func(v *Vehicle) ([]VehicleChange, error)) (before Vehicle, err error) {
+func (s *Service) updateOneOfMany(ctx context.Context, tx *db.Tx, organizationID, id string, by Actor, change func(v *Vehicle) ([]VehicleChange, error)) (before, after Vehicle, err error) {
 	before, err = s.LockVehicleTx(ctx, tx, organizationID, id)
 	if err != nil {
-		return before, err
+		return before, Vehicle{}, err
 	}
 	changes, err := change(&before)
-	v := before
+	after = before
 	for i := 0; i < len(changes) && err == nil; i++ {
-		v, err = s.UpdateVehicleTx(ctx, tx, organizationID, v, changes[i], by)
+		after, err = s.UpdateVehicleTx(ctx, tx, organizationID, after, changes[i], by)
 	}
-	return before, err
+	if err != nil {
+		return before, Vehicle{}, err
+	}
+	return before, after, nil
 }
 
 // isRefusal reports whether an error is about the record, not about the database.

@@ -10,6 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/mailauth/mailauthtest"
@@ -155,4 +159,39 @@ func TestBrokenDNS(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	})
+}
+
+// TestMailboxNamesServers: the verdicts of the servers in a mailbox's settings count, and only for this
+// mailbox.
+func TestMailboxNamesServers(t *testing.T) {
+	h := start(t, withDNS(mailauthtest.Zone{}.Lookup), func(h *house) { h.adapters = append(h.adapters, email.NewMailbox(email.Config{})) })
+	box := func(address, servers string) connection.Connection {
+		return h.connect(t, email.MailboxName, address, func(n *connection.New) {
+			n.Secrets, n.Credentials = nil, map[string]string{email.CredentialIMAP: "imaps://mail.example", email.CredentialPassword: "secret"}
+			n.Settings = map[string]string{email.SettingTrusted: servers}
+		})
+	}
+	for _, c := range []connection.Connection{box("help@acme.example", "mx.acme.example"), box("sales@acme.example", "")} {
+		var requests []*channel.Request
+		for _, raw := range []string{
+			mailText("1@client.example", "ana@client.example", c.Address, "bare "+c.Address), signedMail(t, "client.example", "signed "+c.Address),
+		} {
+			r := collected("Authentication-Results: mx.acme.example; dkim=pass header.d=client.example\r\n" + raw)
+			r.Header.Set("X-Envelope-To", c.Address)
+			requests = append(requests, r)
+		}
+		if err := h.Collect(t.Context(), &c, requests, func(context.Context, *db.Tx) ([]bool, error) { return []bool{true, true}, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.until(t, "message.created", 4)
+	got := h.proofs(t)
+	for text, verdict := range got {
+		if proven := strings.HasPrefix(verdict, "proven: "); proven != strings.HasSuffix(text, "help@acme.example") {
+			t.Errorf("%s: %s", text, verdict)
+		}
+	}
+	if len(got) != 4 {
+		t.Errorf("got %v", got)
+	}
 }

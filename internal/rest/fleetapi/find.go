@@ -80,6 +80,12 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 		ExternalID: r.Strings("external_id"), CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), LastRideAt: r.Range("last_ride_at"),
 		Text: r.String("q"), Sort: r.Sort(), Limit: r.Limit(),
 	}
+	if q.Text != "" {
+		if r.Sorted() {
+			return rest.Response{}, rest.BadParameter("sort", "sort must not be given with q: the newest customers are first.")
+		}
+		q.Sort = keyset.Sort{}
+	}
 	for i, number := range q.Phone {
 		// An unescaped + arrives as a space.
 		if digits, ok := strings.CutPrefix(number, " "); ok {

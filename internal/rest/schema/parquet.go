@@ -12,8 +12,12 @@ import (
 	"github.com/parquet-go/parquet-go/compress/snappy"
 )
 
-// parquetGroupRows bounds the rows of a row group, which a writer holds in memory.
-const parquetGroupRows = 10_000
+// parquetGroupRows and parquetGroupBytes bound a row group, which a writer holds in memory: its rows,
+// and the size of the JSON that they come from.
+const (
+	parquetGroupRows  = 10_000
+	parquetGroupBytes = 16 << 20
+)
 
 // ParquetWriter writes records as a Parquet file with the columns of the CSV. Any column may be null.
 // Integers are INT64, numbers DOUBLE, times TIMESTAMP in UTC with milliseconds, dates DATE, and arrays
@@ -24,6 +28,7 @@ type ParquetWriter struct {
 	types   []*Type // by cell
 	cells   [][]byte
 	row     parquet.Row
+	group   int // bytes of JSON in the row group
 }
 
 // NewParquetWriter returns a writer of all fields that answers contain.
@@ -115,8 +120,14 @@ func (o *ParquetWriter) Write(record []byte) error {
 		}
 		o.row = append(o.row, value.Level(0, defined, i))
 	}
-	_, err := o.out.WriteRows([]parquet.Row{o.row})
-	return err
+	if _, err := o.out.WriteRows([]parquet.Row{o.row}); err != nil {
+		return err
+	}
+	if o.group += len(record); o.group < parquetGroupBytes {
+		return nil
+	}
+	o.group = 0
+	return o.out.Flush()
 }
 
 // parquetValue returns the value of JSON text other than null.

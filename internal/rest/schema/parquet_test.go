@@ -123,3 +123,24 @@ func TestParquetGroups(t *testing.T) {
 		t.Errorf("%d rows", len(rows))
 	}
 }
+
+// TestParquetLargeRows: rows with much metadata leave the memory in smaller groups.
+func TestParquetLargeRows(t *testing.T) {
+	var out bytes.Buffer
+	w := schema.NewParquetWriter(&out, parquetRecord)
+	record := fmt.Appendf(nil, `{"id":"a","metadata":{"k":%q}}`, strings.Repeat("x", 100<<10))
+	for i := range 500 {
+		if i == 200 && out.Len() == 0 {
+			t.Error("20 MB are in memory")
+		}
+		if err := w.Write(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	if _, rows := readParquet(t, out.Bytes()); len(rows) != 500 {
+		t.Errorf("%d rows", len(rows))
+	}
+}

@@ -43,6 +43,7 @@ type harness struct {
 	sub       string // a subaccount of the live fleet
 	elsewhere account.Organization
 	receiver  receiver
+	tested    string // the organization that has made too many tests
 }
 
 // receiver responds to deliveries.
@@ -112,6 +113,9 @@ func newHarness(t *testing.T) *harness {
 	live := open(true, "https://api.example.com/v1")
 	developers.Register(h.Site, developers.Config{
 		DB: h.DB, Keys: h.keys, Requests: h.requests, Audit: h.Audit, Webhooks: h.hooks, Fleet: live, Sandbox: open(false, "https://api.example.com/sandbox/v1"), DeskAPI: webtest.BaseURL + "/api/v1",
+		AllowTest: func(_ context.Context, organizationID string) (bool, time.Duration) {
+			return organizationID != h.tested, time.Minute
+		},
 	})
 	h.admin, h.elsewhere = h.SignIn(h.Admin), h.NewOrganization("Elsewhere")
 	o := fleet.Organization{ID: h.Organization.ID, Name: h.Organization.Name}

@@ -80,6 +80,13 @@ func TestWebhookLife(t *testing.T) {
 	}
 	d.Want("receiver.example.com/hook", "ticket.created, message.created", "The queue is empty.", "No deliveries yet.", "no attempts")
 
+	h.tested = h.Organization.ID
+	b.WantRefused(b.Post(path+"/test", nil), http.StatusTooManyRequests).Want("Too many tests")
+	if n := len(h.deliveries(hook)); n != 0 {
+		t.Errorf("a test too many made %d deliveries", n)
+	}
+	h.tested = ""
+
 	// The test delivery's exact bytes.
 	d, notice = b.Follow(b.Post(path+"/test", nil))
 	if !strings.HasPrefix(notice, "The receiver accepted the test: 200 in ") {

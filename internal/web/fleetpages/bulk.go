@@ -3,6 +3,8 @@ package fleetpages
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"net/url"
@@ -145,7 +147,7 @@ func (p *pages) changeVehicles(w http.ResponseWriter, r *web.Request) error {
 	}
 	count := web.Count(len(vehicles), "%d vehicle", "%d vehicles")
 	f := form{
-		Intro: "Selected: " + vehicleCodes(vehicles, 12) + ".", Was: web.Fields{{Name: "count", Value: strconv.Itoa(len(vehicles))}},
+		Intro: "Selected: " + vehicleCodes(vehicles, 12) + ".", Was: web.Fields{{Name: "selection", Value: selectionMark(vehicles)}},
 		Label: strings.Replace(action.button, "%s", count, 1), Danger: action.danger, Cancel: back,
 	}
 	page := p.page(r, "/vehicles", action.label, nil)
@@ -160,7 +162,7 @@ func (p *pages) changeVehicles(w http.ResponseWriter, r *web.Request) error {
 	value := values.Get(action.member)
 	options := fields[0].Options
 	switch {
-	case values.Get("was.count") != f.Was[0].Value:
+	case values.Get("was.selection") != f.Was[0].Value:
 		fields[0].Error = "The selection has changed: now it is " + count + ". Check it and send the form again."
 	case !slices.ContainsFunc(options, func(o web.Option) bool { return o.Value == value }):
 		fields[0].Error = fields[0].Label + " must be one of the list."
@@ -168,6 +170,17 @@ func (p *pages) changeVehicles(w http.ResponseWriter, r *web.Request) error {
 		return p.runBulk(w, r, action, value, vehicles)
 	}
 	return p.showForm(w, r, page, fields, f)
+}
+
+// selectionMark differs between different selections.
+func selectionMark(vehicles []fleet.Vehicle) string {
+	ids := make([]string, len(vehicles))
+	for i := range vehicles {
+		ids[i] = vehicles[i].ID
+	}
+	slices.Sort(ids)
+	sum := sha256.Sum256([]byte(strings.Join(ids, " ")))
+	return hex.EncodeToString(sum[:16])
 }
 
 // bulkFields returns the field of an action.
@@ -250,7 +263,11 @@ type bulkUndo struct {
 }
 
 // formerValue is a value that vehicles had before, with their ids.
-type formerValue struct{ Value, IDs string }
+type formerValue struct {
+	Value string
+	At    int64 // of the change, in Unix milliseconds, if the value is a state
+	IDs   string
+}
 
 // resultCodes bounds the vehicles that a result names.
 const resultCodes = 60
@@ -330,7 +347,7 @@ func (p *pages) bulkResult(outcomes []fleet.VehicleOutcome, done string) bulkRes
 			}
 			continue
 		}
-		why := reasonOf(o.Err)
+		why := reasonOf(o)
 		if byReason[why] == nil {
 			byReason[why] = &refusal{Why: why}
 		}
@@ -351,8 +368,8 @@ func (p *pages) bulkResult(outcomes []fleet.VehicleOutcome, done string) bulkRes
 }
 
 // reasonOf says why a vehicle was left as it is.
-func reasonOf(err error) string {
-	e, ok := errors.AsType[*problem.Error](err)
+func reasonOf(o *fleet.VehicleOutcome) string {
+	e, ok := errors.AsType[*problem.Error](o.Err)
 	switch {
 	case !ok:
 		return "It could not be changed"
@@ -368,7 +385,10 @@ func reasonOf(err error) string {
 		}
 		return "Its " + e.Issues[0].Path + " " + e.Issues[0].Message
 	case e.Code == "invalid_transition" && e.Details["to"] == string(fleet.Available):
-		return "It has no location"
+		if o.Before.Location == nil {
+			return "It has no location"
+		}
+		return "It has an open task that takes it out of service"
 	}
 	return e.Message
 }
@@ -376,7 +396,7 @@ func reasonOf(err error) string {
 // undoOf returns the form that restores the vehicles that an action has changed, as far as their
 // states allow; nil if it restores none.
 func (p *pages) undoOf(action *bulkAction, value string, outcomes []fleet.VehicleOutcome) *bulkUndo {
-	ids := make(map[string][]string)
+	ids := make(map[formerValue][]string)
 	changed, n := 0, 0
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -388,7 +408,10 @@ func (p *pages) undoOf(action *bulkAction, value string, outcomes []fleet.Vehicl
 			continue
 		}
 		n++
-		former := action.valueOf(&o.Before)
+		former := formerValue{Value: action.valueOf(&o.Before)}
+		if action.member == "state" {
+			former.At = stateTime(&o.After)
+		}
 		ids[former] = append(ids[former], o.ID)
 	}
 	if n == 0 {
@@ -396,14 +419,20 @@ func (p *pages) undoOf(action *bulkAction, value string, outcomes []fleet.Vehicl
 	}
 	u := &bulkUndo{Path: p.base + "/vehicles/bulk/undo", Act: action.name, Value: value}
 	for former, list := range ids {
-		u.Former = append(u.Former, formerValue{former, strings.Join(list, " ")})
+		former.IDs = strings.Join(list, " ")
+		u.Former = append(u.Former, former)
 	}
-	slices.SortFunc(u.Former, func(x, y formerValue) int { return strings.Compare(x.Value, y.Value) })
+	slices.SortFunc(u.Former, func(x, y formerValue) int {
+		return cmp.Or(strings.Compare(x.Value, y.Value), cmp.Compare(x.At, y.At))
+	})
 	if n < changed {
 		u.Count = web.Count(n, "%d vehicle", "%d vehicles")
 	}
 	return u
 }
+
+// stateTime is the time of the last state change, in Unix milliseconds.
+func stateTime(v *fleet.Vehicle) int64 { return v.StateChangedAt.Std().UnixMilli() }
 
 // restore returns the changes by request that lead from a state back to the former one; none if
 // the state table has no way. A transition has the same reason, if that is valid.
@@ -448,13 +477,14 @@ func (p *pages) undoBulk(w http.ResponseWriter, r *web.Request) error {
 		set = string(action.to)
 	}
 	outcomes, err := p.Fleet.UpdateVehicles(r.Context(), r.OrganizationID, ids, by(r), func(v *fleet.Vehicle) ([]fleet.VehicleChange, error) {
-		if action.valueOf(v) != set {
+		was := former[v.ID]
+		if action.valueOf(v) != set || action.member == "state" && stateTime(v) != was.At {
 			return nil, problem.New(problem.Conflict, "It has changed since")
 		}
 		if action.member != "state" {
-			return action.changes(v, former[v.ID])
+			return action.changes(v, was.Value)
 		}
-		list := restore(action.to, fleet.VehicleState(former[v.ID]), fleet.VehicleEvent(values.Get("value")))
+		list := restore(action.to, fleet.VehicleState(was.Value), fleet.VehicleEvent(values.Get("value")))
 		if len(list) == 0 {
 			return nil, problem.New(problem.Conflict, "Its former state can't be restored")
 		}
@@ -467,18 +497,21 @@ func (p *pages) undoBulk(w http.ResponseWriter, r *web.Request) error {
 }
 
 // formerValues reads the values of [bulkUndo], by vehicle.
-func formerValues(values url.Values) (former map[string]string, ids []string) {
-	former = make(map[string]string)
+func formerValues(values url.Values) (former map[string]formerValue, ids []string) {
+	former = make(map[string]formerValue)
 	for name, list := range values {
-		value, ok := strings.CutPrefix(name, "former.")
+		name, ok := strings.CutPrefix(name, "former.")
 		if !ok {
 			continue
 		}
+		value, at, _ := strings.Cut(name, ".")
+		was := formerValue{Value: value}
+		was.At, _ = strconv.ParseInt(at, 10, 64) // 0 is no time of a change
 		for id := range strings.FieldsSeq(strings.Join(list, " ")) {
 			if _, ok := former[id]; !ok {
 				ids = append(ids, id)
 			}
-			former[id] = value
+			former[id] = was
 		}
 	}
 	return former, ids

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -57,10 +58,17 @@ func TestBulk(t *testing.T) {
 	d.Want("Set 3 vehicles out of service", "B-B, B-C, B-D.")
 	form := formOf(d)
 	form.Set("state", "off_hours")
-	form.Set("was.count", "2")
-	y.agent.WantRefused(y.agent.Post(at, form), http.StatusUnprocessableEntity).Want("The selection has changed: now it is 3 vehicles")
-	form.Set("was.count", "3")
-	y.agent.WantRefused(y.agent.Post(at, url.Values{"was.count": {"3"}, "state": {"battery_charged"}}), http.StatusUnprocessableEntity).Want("Reason must be one of the list")
+	confirm := func(admin bool, at, member, value string) *httptest.ResponseRecorder {
+		by := y.agent
+		if admin {
+			by = y.admin
+		}
+		form := formOf(by.Page(at))
+		form.Set(member, value)
+		return by.Post(at, form)
+	}
+	y.agent.WantRefused(y.agent.Post(at, url.Values{"state": {"off_hours"}}), http.StatusUnprocessableEntity).Want("The selection has changed: now it is 3 vehicles")
+	y.agent.WantRefused(confirm(false, at, "state", "battery_charged"), http.StatusUnprocessableEntity).Want("Reason must be one of the list")
 	d = webtest.Parse(t, y.agent.Post(at, form).Body.String())
 	d.Want("1 vehicle set out of service.", "Not changed", "It has an open ride: 1 vehicle", "It is out of service already: 1 vehicle")
 	entries := audittest.List(t, l.log, l.organization.ID, audit.Query{TargetID: free.ID})
@@ -77,7 +85,7 @@ func TestBulk(t *testing.T) {
 
 	// A removed vehicle that was out of service returns to that state.
 	at = "/fleet/vehicles/bulk?act=remove&vehicle=" + repaired.ID
-	d = webtest.Parse(t, y.agent.Post(at, url.Values{"was.count": {"1"}, "state": {"decommissioned"}}).Body.String())
+	d = webtest.Parse(t, confirm(false, at, "state", "decommissioned").Body.String())
 	webtest.Parse(t, y.agent.Post("/fleet/vehicles/bulk/undo", formOf(d)).Body.String()).Want("1 vehicle restored.")
 	if v, err := l.Vehicle(t.Context(), l.db, l.organization.ID, repaired.ID); err != nil || v.State != fleet.NonOperational {
 		t.Errorf("got %v, %v", v.State, err)
@@ -86,7 +94,7 @@ func TestBulk(t *testing.T) {
 	// Plans are for admins.
 	at = "/fleet/vehicles/bulk?act=plan&vehicle=" + free.ID
 	y.agent.WantRefused(y.agent.Get(at), http.StatusForbidden)
-	y.agent.WantRefused(y.agent.Post(at, url.Values{"was.count": {"1"}, "plan": {l.plan.ID}}), http.StatusForbidden)
+	y.agent.WantRefused(y.agent.Post(at, url.Values{"plan": {l.plan.ID}}), http.StatusForbidden)
 	y.agent.WantRefused(y.agent.Post("/fleet/vehicles/bulk/undo", url.Values{"act": {"plan"}, "former." + l.plan.ID: {free.ID}}), http.StatusForbidden)
 	plan := func() string {
 		v, err := l.Vehicle(t.Context(), l.db, l.organization.ID, free.ID)
@@ -95,11 +103,11 @@ func TestBulk(t *testing.T) {
 		}
 		return string(v.PricingPlanID)
 	}
-	d = webtest.Parse(t, y.admin.Post(at, url.Values{"was.count": {"1"}, "plan": {l.plan.ID}}).Body.String())
+	d = webtest.Parse(t, confirm(true, at, "plan", l.plan.ID).Body.String())
 	if d.Want("1 vehicle changed to another plan."); plan() != l.plan.ID {
 		t.Errorf("got %s", plan())
 	}
-	webtest.Parse(t, y.admin.Post(at, url.Values{"was.count": {"1"}, "plan": {l.plan.ID}}).Body.String()).Want("It has this plan already: 1 vehicle")
+	webtest.Parse(t, confirm(true, at, "plan", l.plan.ID).Body.String()).Want("It has this plan already: 1 vehicle")
 	webtest.Parse(t, y.admin.Post("/fleet/vehicles/bulk/undo", formOf(d)).Body.String()).Want("1 vehicle restored.")
 	if plan() != "" {
 		t.Errorf("got %s", plan())
@@ -113,6 +121,33 @@ func TestBulk(t *testing.T) {
 	if _, notice := stranger.Follow(stranger.Get(at)); notice != "Select vehicles first." {
 		t.Errorf("got %q", notice)
 	}
+}
+
+// TestBulkSince: an action applies to the vehicles that its form has named, and an undo only to those
+// with no later change of state.
+func TestBulkSince(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	one, other := l.vehicle(), l.vehicle()
+	l.put(other.ID, fleet.NonOperational)
+	at := "/fleet/vehicles/bulk?act=remove&all=on&state=available"
+	form := formOf(y.agent.Page(at))
+	l.put(one.ID, fleet.NonOperational)
+	l.put(other.ID, fleet.Available)
+	y.agent.WantRefused(y.agent.Post(at, form), http.StatusUnprocessableEntity).Want("The selection has changed: now it is 1 vehicle")
+
+	at = "/fleet/vehicles/bulk?act=out_of_service&vehicle=" + other.ID
+	form = formOf(webtest.Parse(t, y.agent.Post(at, formOf(y.agent.Page(at))).Body.String()))
+	l.put(other.ID, fleet.Available)
+	l.put(other.ID, fleet.NonOperational)
+	webtest.Parse(t, y.agent.Post("/fleet/vehicles/bulk/undo", form).Body.String()).Want("0 vehicles restored.", "It has changed since: 1 vehicle")
+
+	l.write(func(ctx context.Context, tx *db.Tx) error {
+		_, err := l.CreateTaskTx(ctx, tx, l.organization.ID, fleet.NewTask{VehicleID: one.ID, Title: "Check", TakesVehicleOut: true}, fleet.Actor{Type: "system"})
+		return err
+	})
+	at = "/fleet/vehicles/bulk?act=in_service&vehicle=" + one.ID
+	webtest.Parse(t, y.agent.Post(at, formOf(y.agent.Page(at))).Body.String()).Want("It has an open task that takes it out of service: 1 vehicle")
 }
 
 // TestBulkAll: all vehicles of a filter change, up to the limit.

@@ -72,11 +72,11 @@ func examplesOf(t *formInput, currency string, settings *fleet.Settings) *priceE
 		terms = tariffOf(entered, currency)
 	}
 	terms.Check(&entered.v, settings.MaxRideMinutes, settings.MaxRideMinutes)
-	e := pricedExamples(&terms, settings)
-	e.Samples = samples
 	if fault, ok := errors.AsType[*problem.Error](entered.v.Err()); ok {
 		return &priceExamples{Fault: firstFault(fault)}
 	}
+	e := pricedExamples(&terms, settings)
+	e.Samples = samples
 	return e
 }
 

@@ -202,6 +202,20 @@ func TestPlanExamples(t *testing.T) {
 			t.Errorf("%v came back as %q", values, got)
 		}
 	}
+	// Numbers that no tariff can have.
+	for _, values := range []url.Values{
+		{"fare_cap.amount": {"9"}, "fare_cap.duration_minutes": {"0"}}, {"fare_cap.amount": {"9"}, "fare_cap.duration_minutes": {"-1"}},
+		{"unlock_amount": {"92233720368547758.07"}}, {"per_min_pricing.0.rate_amount": {"92233720368547758.07"}},
+		{"per_min_pricing.0.rate_amount": {"1"}, "per_min_pricing.0.interval": {"-1"}}, {"per_min_pricing.0.rate_amount": {"1"}, "per_min_pricing.0.start": {"9223372036854775807"}},
+	} {
+		f := url.Values{"preview": {"1"}}
+		maps.Copy(f, form)
+		maps.Copy(f, values)
+		w := y.admin.Post(path, f)
+		if faults := webtest.Parse(t, w.Body.String()).WithAttr("id", "examples"); w.Code != http.StatusOK || len(faults) != 1 || strings.Contains(webtest.Text(faults[0]), "€") {
+			t.Errorf("%v: got %d", values, w.Code)
+		}
+	}
 	edit := "/fleet/pricing/" + l.plan.ID + "/edit"
 	d = y.admin.Page(edit)
 	d.Want("Example rides", "€6.00") // 20 minutes

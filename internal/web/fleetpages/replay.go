@@ -135,5 +135,8 @@ func (v *replay) draw(on mapview.View) {
 		seconds := strconv.FormatFloat(t.at.Sub(v.at[0].at).Seconds(), 'f', 0, 64)
 		points = append(points, strings.Join([]string{seconds, mapview.Coordinate(x), mapview.Coordinate(y), speed}, ","))
 	}
-	v.Points = strings.Join(slices.Compact(points), " ")
+	if points = slices.Compact(points); len(points) == 1 {
+		points = append(points, points[0]) // the mark goes from one to the next
+	}
+	v.Points = strings.Join(points, " ")
 }

@@ -56,6 +56,16 @@ func TestReplay(t *testing.T) {
 		t.Errorf("got %v", points)
 	}
 
+	// A vehicle that stands has two points, too.
+	ride = l.ride(fleet.Active)
+	for i := range 3 {
+		report(ride.StartedAt.Std().Add(time.Duration(i)*time.Millisecond), 52.5, 0)
+	}
+	box = y.agent.Page("/fleet/rides/"+ride.ID).WithAttr("class", "replay")
+	if len(box) != 1 || len(strings.Fields(webtest.Attr(box[0], "data-replay"))) != 2 {
+		t.Errorf("got %v", box)
+	}
+
 	// The sandbox's rides of the last days have tracks that lead from start to end.
 	found := 0
 	for _, at := range links(y.agent.Page("/sandbox/fleet/rides?status=completed&sort=-ended_at"), "/sandbox/fleet/rides/ride_")[:8] {
@@ -66,7 +76,7 @@ func TestReplay(t *testing.T) {
 		}
 		found++
 		seconds := 0
-		for _, point := range strings.Fields(webtest.Attr(replay[0], "data-replay")) {
+		for point := range strings.FieldsSeq(webtest.Attr(replay[0], "data-replay")) {
 			text, _, _ := strings.Cut(point, ",")
 			n, err := strconv.Atoi(text)
 			if err != nil || n < seconds {

@@ -3,6 +3,7 @@ package fleetpages
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
@@ -168,16 +169,22 @@ func (p *pages) rideQuery(ctx context.Context, r *web.Request, f *filters, subs 
 		q.VehicleID = []string{vehicles[0].ID}
 	}
 	if text := f.get("rider"); text != "" {
-		riders, _, err := p.searchRiders(ctx, r, text, fleet.CustomerQuery{Limit: 50})
+		riders, all, err := p.ridersOf(ctx, r, text)
 		if err != nil {
 			return q, false, err
 		}
 		for _, c := range riders {
 			q.CustomerID = append(q.CustomerID, c.ID)
 		}
-		if len(riders) == 0 {
+		switch {
+		case len(riders) == 0 && all:
 			f.fail("rider", "No rider matches.")
 			return q, true, nil
+		case len(riders) == 0:
+			f.fail("rider", "None of the newest riders match. Older ones are on the page Riders.")
+			return q, true, nil
+		case !all:
+			f.Fields.Field("rider").Help = "Only the newest riders that match, " + strconv.Itoa(len(riders)) + "."
 		}
 	}
 	return q, false, nil
@@ -358,6 +365,31 @@ func (p *pages) searchRiders(ctx context.Context, r *web.Request, text string, q
 	}
 	list, err := decode[fleet.Customer](docs)
 	return list, next, err
+}
+
+// riderPages bounds the pages of a search for the riders of a filter.
+const riderPages = 10
+
+// ridersOf returns the riders that a text of a filter finds, the newest first, at most as many as a
+// filter has values; all is false if there may be more.
+func (p *pages) ridersOf(ctx context.Context, r *web.Request, text string) (list []fleet.Customer, all bool, err error) {
+	q := fleet.CustomerQuery{}
+	for range riderPages {
+		q.Limit = keyset.MaxValues - len(list)
+		riders, next, err := p.searchRiders(ctx, r, text, q)
+		if err != nil {
+			return nil, false, err
+		}
+		list = append(list, riders...)
+		if next == nil {
+			return list, true, nil
+		}
+		if len(list) == keyset.MaxValues {
+			break
+		}
+		q.After = next
+	}
+	return list, false, nil
 }
 
 // command is a curl command for the environment's API.

@@ -331,3 +331,31 @@ func TestRidesOfOthers(t *testing.T) {
 	stranger.WantRefused(stranger.Post("/fleet/rides/"+ride.ID+"/move", url.Values{"status": {"paused"}}), http.StatusNotFound)
 	y.admin.WantRefused(y.admin.Get("/sandbox/fleet/rides/"+ride.ID), http.StatusNotFound)
 }
+
+// TestRidesOfManyRiders: a filter that more riders match than a page has finds the rides of all, up
+// to the most of a filter, and says where it stops.
+func TestRidesOfManyRiders(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	open := l.ride(fleet.Active)
+	crowd := func(n int) {
+		l.write(func(ctx context.Context, tx *db.Tx) error {
+			for range n {
+				if _, err := l.CreateCustomerTx(ctx, tx, l.organization.ID, fleet.NewCustomer{SubaccountID: l.sub.ID, Name: "Zoë"}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	crowd(60)
+	d := y.agent.Page("/fleet/rides?rider=zoe")
+	if got := links(d, "/fleet/rides/ride_"); !slices.Contains(got, "/fleet/rides/"+open.ID) {
+		t.Errorf("got %v", got)
+	}
+	if strings.Contains(webtest.Text(d.Root), "Only the newest") {
+		t.Error("the riders are said to be incomplete")
+	}
+	crowd(60)
+	y.agent.Page("/fleet/rides?rider=zoe").Want("Only the newest riders that match, 100.")
+}

@@ -29,7 +29,6 @@ function show() {
 
 function press(on) {
   const button = find("[data-play]");
-  button.setAttribute("aria-pressed", on);
   button.setAttribute("aria-label", on ? "Pause" : "Play");
   const use = button.querySelector("use");
   use.setAttribute("href", use.getAttribute("href").replace(/#.*/, on ? "#pause" : "#play"));
