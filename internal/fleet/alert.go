@@ -259,7 +259,7 @@ func (s *Service) clearAlerts(ctx context.Context, tx *db.Tx, a orgContext, colu
 }
 
 // finishAlerts creates the tasks of alerts that were just raised, and records the events of those
-// that were raised or cleared. Their vehicles must be written: a task locks its vehicle.
+// that were raised or cleared. Their vehicles must be written.
 func (s *Service) finishAlerts(ctx context.Context, tx *db.Tx, a orgContext, list []*VehicleAlert) error {
 	for _, l := range list {
 		if l.rule != nil && l.rule.CreateTask {
@@ -291,18 +291,31 @@ func (s *Service) taskOfAlert(ctx context.Context, tx *db.Tx, a orgContext, l *V
 	id, err := db.One(ctx, tx, scanID, `SELECT t.id FROM alerts l JOIN tasks t ON t.organization_id = l.organization_id AND t.id = l.task_id
 		WHERE l.organization_id = $1 AND l.vehicle_id = $2 AND l.rule_id = $3 AND t.state IN ('open', 'in_progress') LIMIT 1`, a.id, l.VehicleID, l.RuleID)
 	if errors.Is(err, db.ErrNoRows) {
-		var t Task
-		t, err = s.CreateTaskTx(ctx, tx, a.id, NewTask{VehicleID: l.VehicleID, Kind: l.Kind.work(), Title: l.Name}, systemActor)
-		if problem.Of(err) == problem.Precondition {
-			return nil
-		}
-		id = t.ID
+		id, err = s.createTaskOfAlert(ctx, tx, a, l)
 	}
 	if err != nil {
 		return fmt.Errorf("create the task of an alert: %w", err)
 	}
+	if id == "" {
+		return nil
+	}
 	l.TaskID = NullString(id)
 	return s.updateAlert(ctx, tx, a, l)
+}
+
+// createTaskOfAlert creates the task of an alert, whose vehicle is locked and written, and returns its
+// id; empty: the vehicle has the maximum of open tasks.
+func (s *Service) createTaskOfAlert(ctx context.Context, tx *db.Tx, a orgContext, l *VehicleAlert) (string, error) {
+	full, err := hasMostTasks(ctx, tx, a, l.VehicleID)
+	if err != nil || full {
+		return "", err
+	}
+	v, err := readVehicle(ctx, tx, a.id, l.VehicleID, "")
+	if err != nil {
+		return "", err
+	}
+	t := s.newTask(a, &v, NewTask{Kind: l.Kind.work(), Title: l.Name}, systemActor)
+	return t.ID, s.insertTask(ctx, tx, a, &t, systemActor)
 }
 
 // work returns the kind of work that ends a condition.

@@ -296,6 +296,41 @@ func TestAlertTask(t *testing.T) {
 	}
 }
 
+// TestAlertTaskOfBusyVehicle: a vehicle with the most open tasks there can be gets none by its alert,
+// and its reports count.
+func TestAlertTaskOfBusyVehicle(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	y.rule(t, fleet.BatteryLow, 30, 0, func(n *fleet.NewAlertRule) { n.CreateTask = true })
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		for range 100 {
+			if _, err := y.CreateTaskTx(ctx, tx, y.org, fleet.NewTask{VehicleID: v.ID, Title: "Check"}, testActor); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	y.record(t, report(&v, y.clock(t), map[track.Field]int64{track.Battery: 10}))
+	if l := y.wantAlerts(t, "low", "battery_low raised")[0]; l.TaskID != "" {
+		t.Errorf("the alert has the task %s", l.TaskID)
+	}
+}
+
+// TestAlertTaskOfTimeTravel: a task of an alert is created when the alert is raised, by the clock of
+// the sandbox.
+func TestAlertTaskOfTimeTravel(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	y.rule(t, fleet.Silence, 0, 20, func(n *fleet.NewAlertRule) { n.CreateTask = true })
+	y.travel(t, 10*time.Hour)
+	l := y.wantAlerts(t, "silence", "silence raised")[0]
+	task := y.storedTask(t, string(l.TaskID))
+	if !task.CreatedAt.Std().Equal(l.CreatedAt.Std()) || task.VehicleID != v.ID {
+		t.Errorf("the alert is of %v, its task of %v", l.CreatedAt, task.CreatedAt)
+	}
+	y.sound(t)
+}
+
 // TestAcknowledgedAlert: the first member who acknowledges an alert remains.
 func TestAcknowledgedAlert(t *testing.T) {
 	y := newYard(t)
