@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // Alert is an alert of another part of the program, of which members get notices and for which a
@@ -72,14 +71,12 @@ const (
 // alertCustomer returns the customer of tickets about alerts, and creates it at first.
 func (s *Service) alertCustomer(ctx context.Context, tx *db.Tx, organizationID string) (string, error) {
 	var id string
-	err := tx.QueryRow(ctx, "SELECT id FROM customers WHERE organization_id = $1 AND external_id = $2 AND deleted_at IS NULL", organizationID, alertCustomerID).Scan(&id)
+	// A merged one stands for its survivor; a deleted one has no external id.
+	err := tx.QueryRow(ctx, "SELECT id FROM customers WHERE organization_id = $1 AND external_id = $2", organizationID, alertCustomerID).Scan(&id)
 	if err == nil || !errors.Is(err, db.ErrNoRows) {
 		return id, err
 	}
 	c, err := s.CreateCustomerTx(ctx, tx, organizationID, NewCustomer{Name: alertCustomerName, ExternalID: alertCustomerID})
-	if problem.Of(err) == problem.Conflict { // a deleted customer has the external id
-		c, err = s.CreateCustomerTx(ctx, tx, organizationID, NewCustomer{Name: alertCustomerName})
-	}
 	return c.ID, err
 }
 
