@@ -1,6 +1,8 @@
 package desk_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -48,5 +50,26 @@ func TestAlertCustomer(t *testing.T) {
 	_, anew := f.alert(orgA, "alert-4")
 	if _, same := f.alert(orgA, "alert-5"); anew == survivor.ID || same != anew {
 		t.Errorf("after the deletion: customers %s and %s", anew, same)
+	}
+}
+
+// TestAlertNoticesAreBounded: many alerts push out the oldest ones, and no notice about a ticket.
+func TestAlertNoticesAreBounded(t *testing.T) {
+	f := newFixture(t, noticing(&team{}, new(mailRecorder), new(mailRoute)))
+	f.assign(f.intake(mail("ana@c.example", "m1@c.example")).TicketID, graceID, linusID)
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
+		for i := range 210 {
+			a := desk.Alert{ID: fmt.Sprint("alert-", i), Title: "A-1: Battery low", Path: "/fleet/vehicles/1", UserIDs: []string{linusID}}
+			if _, err := f.desk.AlertTx(t.Context(), tx, orgA, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	list := f.notices(linusID)
+	if n := strings.Count(list, "alert*"); n != 200 || !strings.HasPrefix(list, "1 assigned*") {
+		t.Errorf("%d notices of alerts, want 200, after %.20q", n, list)
 	}
 }
