@@ -227,13 +227,17 @@ func TestZoneAlert(t *testing.T) {
 	y.write(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteZoneTx(ctx, tx, y.org, y.zone.ID) })
 	y.travel(t, time.Second)
 	y.wantAlerts(t, "without zones", "left_zone cleared ended", "left_zone cleared ended", "left_zone cleared ended")
-	wantFaults(t, "a zone that is gone", y.try(t, func(ctx context.Context, tx *db.Tx) error {
-		r, err := y.LockAlertRuleTx(ctx, tx, y.org, chosen.ID)
-		if err == nil {
-			_, err = y.UpdateAlertRuleTx(ctx, tx, y.org, r, fleet.AlertRuleChange{Name: optional.Of("Other")})
-		}
-		return err
-	}), "zone_ids not_found")
+	tryChange := func(c fleet.AlertRuleChange) error {
+		return y.try(t, func(ctx context.Context, tx *db.Tx) error {
+			r, err := y.LockAlertRuleTx(ctx, tx, y.org, chosen.ID)
+			if err == nil {
+				_, err = y.UpdateAlertRuleTx(ctx, tx, y.org, r, c)
+			}
+			return err
+		})
+	}
+	wantFaults(t, "a zone that is gone, as before", tryChange(fleet.AlertRuleChange{Enabled: optional.Of(false), ZoneIDs: optional.Of([]string{y.zone.ID})}), "none")
+	wantFaults(t, "a zone that is gone, with another", tryChange(fleet.AlertRuleChange{ZoneIDs: optional.Of([]string{y.zone.ID, "zone_x"})}), "zone_ids not_found")
 }
 
 // TestAlertScope: rules count for their subaccount, types of vehicles and zones only.
