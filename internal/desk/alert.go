@@ -92,3 +92,27 @@ func (s *Service) MarkAlertNoticesSeenTx(ctx context.Context, tx *db.Tx, organiz
 	}
 	return nil
 }
+
+// HasUnseenAlerts reports whether a member has unread notices of alerts whose page has a path.
+func (s *Service) HasUnseenAlerts(ctx context.Context, q db.Querier, organizationID, userID, path string) (found bool, err error) {
+	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM notices WHERE user_id = $1 AND organization_id = $2 AND path = $3 AND seen_at IS NULL)",
+		userID, organizationID, path).Scan(&found)
+	if err != nil {
+		return false, fmt.Errorf("look for notices of alerts: %w", err)
+	}
+	return found, nil
+}
+
+// MarkAlertsSeenTx marks a member's notices of the alerts whose page has a path as read, in the
+// caller's transaction.
+func (s *Service) MarkAlertsSeenTx(ctx context.Context, tx *db.Tx, organizationID, userID, path string) error {
+	n, err := tx.Exec(ctx, "UPDATE notices SET seen_at = $4 WHERE user_id = $1 AND organization_id = $2 AND path = $3 AND seen_at IS NULL",
+		userID, organizationID, path, tx.Now.UnixMicro())
+	if err != nil {
+		return fmt.Errorf("mark notices as read: %w", err)
+	}
+	if n > 0 {
+		s.announceNotices(tx, organizationID, userID)
+	}
+	return nil
+}

@@ -138,6 +138,25 @@ func (p *pages) acknowledgeAlert(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, p.base+"/alerts", web.Notice{Text: "Alert acknowledged."})
 }
 
+// markAlertsRead marks the reader's notices of the alerts of a vehicle as read, by the path of its
+// page. It writes only if there are unread ones.
+func (p *pages) markAlertsRead(r *web.Request, path string) error {
+	if !p.Fleet.Live() || r.Method != http.MethodGet || r.Header.Get("Sec-Purpose") != "" {
+		return nil
+	}
+	unread, err := p.Desk.HasUnseenAlerts(r.Context(), p.DeskDB, r.OrganizationID, r.UserID, path)
+	if err != nil || !unread {
+		return err
+	}
+	err = p.DeskDB.Write(r.Context(), func(tx *db.Tx) error {
+		return p.Desk.MarkAlertsSeenTx(r.Context(), tx, r.OrganizationID, r.UserID, path)
+	})
+	if problem.Of(err) == problem.Unavailable { // the vehicle is readable all the same
+		return nil
+	}
+	return err
+}
+
 // alertKind describes the rules of a kind.
 type alertKind struct {
 	Kind    fleet.AlertKind

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
@@ -96,4 +97,33 @@ func (e *environment) lowVehicle(subaccountID string) (v fleet.Vehicle) {
 		return err
 	})
 	return v
+}
+
+// TestAlertNoticesAreRead: a member who opens the vehicle of an alert has read the notice.
+func TestAlertNoticesAreRead(t *testing.T) {
+	y := newYard(t)
+	v := y.live.lowVehicle(y.live.sole().ID)
+	unread := func(userID string) int {
+		t.Helper()
+		n, err := y.desk.UnreadNotices(t.Context(), y.DB, y.live.organization.ID, userID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if err := y.DB.Write(t.Context(), func(tx *db.Tx) error {
+		for _, vehicle := range []string{v.ID, "other"} {
+			a := desk.Alert{ID: "alert_" + vehicle, Title: "A-1: Battery low", Path: "/fleet/vehicles/" + vehicle, UserIDs: []string{y.Admin.ID, y.Agent.ID}}
+			if _, err := y.desk.AlertTx(t.Context(), tx, y.live.organization.ID, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	y.agent.Page("/fleet/vehicles/" + v.ID)
+	if mine, others := unread(y.Agent.ID), unread(y.Admin.ID); mine != 1 || others != 2 {
+		t.Errorf("%d unread, and %d of another member; want 1 and 2", mine, others)
+	}
 }
