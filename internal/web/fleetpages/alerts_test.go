@@ -127,3 +127,30 @@ func TestAlertNoticesAreRead(t *testing.T) {
 		t.Errorf("%d unread, and %d of another member; want 1 and 2", mine, others)
 	}
 }
+
+// TestAlertRuleOfMinutes: the form, which has hours, leaves a threshold in minutes as it is.
+func TestAlertRuleOfMinutes(t *testing.T) {
+	y := newYard(t)
+	sub := y.live.sole()
+	var rule fleet.AlertRule
+	y.live.write(func(ctx context.Context, tx *db.Tx) (err error) {
+		rule, err = y.live.CreateAlertRuleTx(ctx, tx, y.live.organization.ID, fleet.NewAlertRule{
+			SubaccountID: sub.ID, Name: "Idle", Kind: fleet.IdleTooLong, ThresholdMinutes: new(int64(90)), Notify: fleet.NotifyAdmins,
+		})
+		return err
+	})
+	y.admin.Page("/fleet/alert-rules").Want("neither rented nor moved for 90 minutes,")
+	threshold := func(hours string) int64 {
+		t.Helper()
+		form := url.Values{"name": {"Idle"}, "threshold": {hours}, "type": {""}, "zone": {""}, "notify": {"admins"}, "enabled": {"on"}}
+		y.admin.Follow(y.admin.Post("/fleet/alert-rules/"+rule.ID, form))
+		r, err := y.live.AlertRule(t.Context(), y.live.db, y.live.organization.ID, rule.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *r.ThresholdMinutes
+	}
+	if same, changed := threshold("1"), threshold("2"); same != 90 || changed != 120 {
+		t.Errorf("got %d minutes, then %d; want 90 and 120", same, changed)
+	}
+}
