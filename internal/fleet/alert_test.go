@@ -240,6 +240,31 @@ func TestZoneAlert(t *testing.T) {
 	wantFaults(t, "a zone that is gone, with another", tryChange(fleet.AlertRuleChange{ZoneIDs: optional.Of([]string{y.zone.ID, "zone_x"})}), "zone_ids not_found")
 }
 
+// TestDueChangesTakeTurns: an organization with many vehicles to examine does not delay those of others.
+func TestDueChangesTakeTurns(t *testing.T) {
+	y := newYard(t)
+	for range 120 {
+		y.vehicle(t)
+	}
+	y.rule(t, fleet.BatteryLow, 90, 0)
+	due := func() (n int) {
+		t.Helper()
+		if err := y.db.QueryRow(t.Context(), "SELECT count(*) FROM vehicles WHERE alert_at = 0 AND organization_id = $1", y.org).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, left := range []int{70, 20, 0} {
+		more, err := y.ApplyRound(t.Context())
+		if n := due(); err != nil || n != left || more != (left > 0) {
+			t.Fatalf("%d vehicles are due after the round, want %d; more: %v, %v", n, left, more, err)
+		}
+	}
+	if list, _ := y.alerts(t); len(list) != 120 {
+		t.Errorf("%d alerts, want 120", len(list))
+	}
+}
+
 // TestAlertScope: rules count for their subaccount, types of vehicles and zones only.
 func TestAlertScope(t *testing.T) {
 	y := newYard(t)
