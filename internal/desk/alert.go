@@ -16,11 +16,12 @@ type Alert struct {
 	Path         string   // of its page, below the base URL
 	UserIDs      []string // who get a notice; others than members have none
 	CreateTicket bool
+	FormerTicket int64          // of the same matter before, which is used again until it is resolved; 0: none
 	Metadata     MetadataUpdate // of the ticket
 }
 
-// AlertTx writes the notices of an alert and creates its ticket, in the caller's transaction. It
-// returns the number of the ticket; 0: none. It may be repeated after a crash, and from several
+// AlertTx writes the notices of an alert and creates its ticket, unless its former one is still open,
+// in the caller's transaction. It returns the number of the ticket; 0: none. It may be repeated after a crash, and from several
 // processes at once: what is written stays as it is.
 func (s *Service) AlertTx(ctx context.Context, tx *db.Tx, organizationID string, a Alert) (ticketNumber int64, err error) {
 	if err := tx.Lock(ctx, "alerts "+organizationID); err != nil {
@@ -35,6 +36,11 @@ func (s *Service) AlertTx(ctx context.Context, tx *db.Tx, organizationID string,
 		return 0, nil
 	}
 	err = tx.QueryRow(ctx, "SELECT number FROM tickets WHERE organization_id = $1 AND external_id = $2", organizationID, a.ID).Scan(&ticketNumber)
+	if err == nil || !errors.Is(err, db.ErrNoRows) {
+		return ticketNumber, err
+	}
+	err = tx.QueryRow(ctx, `SELECT number FROM tickets WHERE organization_id = $1 AND number = $2 AND status NOT IN ('resolved', 'closed')
+		AND merged_into_id IS NULL`, organizationID, a.FormerTicket).Scan(&ticketNumber)
 	if err == nil || !errors.Is(err, db.ErrNoRows) {
 		return ticketNumber, err
 	}

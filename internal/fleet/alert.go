@@ -375,6 +375,17 @@ func (s *Service) NextAlerts(ctx context.Context, organizationID string, limit i
 	return list, nil
 }
 
+// FormerTicket returns the number of the ticket of the alert that the rule raised for the vehicle
+// before; 0: none.
+func (s *Service) FormerTicket(ctx context.Context, organizationID string, l *VehicleAlert) (int64, error) {
+	former, err := db.One(ctx, s.db, scanAlert, `SELECT revision, doc FROM alerts WHERE organization_id = $1 AND vehicle_id = $2 AND rule_id = $3 AND id < $4
+		ORDER BY id DESC LIMIT 1`, organizationID, l.VehicleID, l.RuleID, l.ID)
+	if err = wrapReadError(err, "alert"); err != nil || former.TicketNumber == nil {
+		return 0, ignoreAbsent(err)
+	}
+	return *former.TicketNumber, nil
+}
+
 // AlertRelayed notes that the helpdesk has seen an alert, and the number of its ticket; 0: none.
 func (s *Service) AlertRelayed(ctx context.Context, organizationID, id string, ticket int64) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
