@@ -1558,8 +1558,9 @@ type AlertRule struct {
 	// Creates a task for each alert, unless the one that the rule created for the vehicle before
 	// is still open; defaults to false.
 	CreateTask bool `json:"create_task"`
-	// Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
-	// create none.
+	// Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the
+	// vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create
+	// none.
 	CreateTicket bool      `json:"create_ticket"`
 	CreatedAt    time.Time `json:"created_at"`
 	// Defaults to true. Disabling a rule clears its alerts.
@@ -1616,8 +1617,9 @@ type AlertRuleCreate struct {
 	// Creates a task for each alert, unless the one that the rule created for the vehicle before
 	// is still open; defaults to false.
 	CreateTask Optional[bool] `json:"create_task,omitzero"`
-	// Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
-	// create none.
+	// Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the
+	// vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create
+	// none.
 	CreateTicket Optional[bool] `json:"create_ticket,omitzero"`
 	// Defaults to true. Disabling a rule clears its alerts.
 	Enabled Optional[bool] `json:"enabled,omitzero"`
@@ -1657,8 +1659,9 @@ type AlertRuleUpdate struct {
 	// Creates a task for each alert, unless the one that the rule created for the vehicle before
 	// is still open; defaults to false.
 	CreateTask Optional[bool] `json:"create_task,omitzero"`
-	// Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
-	// create none.
+	// Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the
+	// vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create
+	// none.
 	CreateTicket Optional[bool] `json:"create_ticket,omitzero"`
 	// Defaults to true. Disabling a rule clears its alerts.
 	Enabled Optional[bool] `json:"enabled,omitzero"`

@@ -52,6 +52,11 @@ func (a *App) relayAlertsOf(ctx context.Context, organizationID string) error {
 			return err
 		}
 		alert := a.deskAlert(l, users)
+		if alert.CreateTicket {
+			if alert.FormerTicket, err = a.Fleet.FormerTicket(ctx, organizationID, &l.Alert); err != nil {
+				return err
+			}
+		}
 		var ticket int64
 		if err := a.DB.Write(ctx, func(tx *db.Tx) (err error) {
 			ticket, err = a.Desk.AlertTx(ctx, tx, organizationID, alert)

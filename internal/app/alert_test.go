@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 
@@ -67,6 +68,72 @@ func TestAlertRelay(t *testing.T) {
 	}
 	if n, err := a.Desk.UnreadNotices(ctx, a.DB, organizationID, userID); err != nil || n != 0 {
 		t.Errorf("%d unread, %v", n, err)
+	}
+}
+
+// TestAlertTicketIsUsedAgain: a vehicle that comes and goes has one ticket until it is resolved.
+func TestAlertTicketIsUsedAgain(t *testing.T) {
+	a := withDefaultOrganization(t)
+	ctx := t.Context()
+	var organizationID string
+	if err := a.DB.QueryRow(ctx, "SELECT organization_id FROM users").Scan(&organizationID); err != nil {
+		t.Fatal(err)
+	}
+	raiseAlert(t, a, organizationID)
+	waiting, err := a.Fleet.NextAlerts(ctx, organizationID, 10)
+	if err != nil || len(waiting) != 1 {
+		t.Fatalf("waiting: %+v, %v", waiting, err)
+	}
+	again := func() {
+		t.Helper()
+		if err := a.Fleet.DB.Write(ctx, func(tx *db.Tx) error {
+			for _, level := range []int64{50, 25} {
+				v, err := a.Fleet.LockVehicleTx(ctx, tx, organizationID, waiting[0].Alert.VehicleID)
+				if err != nil {
+					return err
+				}
+				if _, err := a.Fleet.UpdateVehicleTx(ctx, tx, organizationID, v, fleet.VehicleChange{BatteryPercent: optional.Of(level)}, fleet.Actor{Type: "system"}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tickets := func() (n int) {
+		t.Helper()
+		if err := a.relayAlerts(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.DB.QueryRow(ctx, "SELECT count(*) FROM tickets").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	again()
+	again() // three alerts wait
+	if n := tickets(); n != 1 {
+		t.Errorf("%d tickets of an open matter, want 1", n)
+	}
+	list, _, err := a.Fleet.ListAlerts(ctx, a.Fleet.DB, organizationID, fleet.AlertQuery{})
+	if err != nil || len(list) != 3 {
+		t.Fatalf("%d alerts, %v; want 3", len(list), err)
+	}
+	for _, l := range list {
+		if !strings.Contains(string(l.JSON), `"ticket_number":1,`) {
+			t.Errorf("an alert has no ticket: %s", l.JSON)
+		}
+	}
+	if err := a.DB.Write(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "UPDATE tickets SET status = 'resolved'")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	again()
+	if n := tickets(); n != 2 {
+		t.Errorf("%d tickets after the first is resolved, want 2", n)
 	}
 }
 

@@ -28,6 +28,7 @@ var processClock = map[string][]string{
 		"internal/bodypool.Pool.reserve",
 		"internal/bodypool.Pool.victim",
 		"internal/connection.Service.ListByChannels",
+		"internal/fleet.Service.applyDue",
 		"internal/fleet.Service.runRollups",
 		"internal/inbound.Service.enrich",
 		"internal/inbound.Service.locate",

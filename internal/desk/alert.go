@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // Alert is an alert of another part of the program, of which members get notices and for which a
@@ -17,11 +16,12 @@ type Alert struct {
 	Path         string   // of its page, below the base URL
 	UserIDs      []string // who get a notice; others than members have none
 	CreateTicket bool
+	FormerTicket int64          // of the same matter before, which is used again until it is resolved; 0: none
 	Metadata     MetadataUpdate // of the ticket
 }
 
-// AlertTx writes the notices of an alert and creates its ticket, in the caller's transaction. It
-// returns the number of the ticket; 0: none. It may be repeated after a crash, and from several
+// AlertTx writes the notices of an alert and creates its ticket, unless its former one is still open,
+// in the caller's transaction. It returns the number of the ticket; 0: none. It may be repeated after a crash, and from several
 // processes at once: what is written stays as it is.
 func (s *Service) AlertTx(ctx context.Context, tx *db.Tx, organizationID string, a Alert) (ticketNumber int64, err error) {
 	if err := tx.Lock(ctx, "alerts "+organizationID); err != nil {
@@ -36,6 +36,11 @@ func (s *Service) AlertTx(ctx context.Context, tx *db.Tx, organizationID string,
 		return 0, nil
 	}
 	err = tx.QueryRow(ctx, "SELECT number FROM tickets WHERE organization_id = $1 AND external_id = $2", organizationID, a.ID).Scan(&ticketNumber)
+	if err == nil || !errors.Is(err, db.ErrNoRows) {
+		return ticketNumber, err
+	}
+	err = tx.QueryRow(ctx, `SELECT number FROM tickets WHERE organization_id = $1 AND number = $2 AND status NOT IN ('resolved', 'closed')
+		AND merged_into_id IS NULL`, organizationID, a.FormerTicket).Scan(&ticketNumber)
 	if err == nil || !errors.Is(err, db.ErrNoRows) {
 		return ticketNumber, err
 	}
@@ -72,14 +77,12 @@ const (
 // alertCustomer returns the customer of tickets about alerts, and creates it at first.
 func (s *Service) alertCustomer(ctx context.Context, tx *db.Tx, organizationID string) (string, error) {
 	var id string
-	err := tx.QueryRow(ctx, "SELECT id FROM customers WHERE organization_id = $1 AND external_id = $2 AND deleted_at IS NULL", organizationID, alertCustomerID).Scan(&id)
+	// A merged one stands for its survivor; a deleted one has no external id.
+	err := tx.QueryRow(ctx, "SELECT id FROM customers WHERE organization_id = $1 AND external_id = $2", organizationID, alertCustomerID).Scan(&id)
 	if err == nil || !errors.Is(err, db.ErrNoRows) {
 		return id, err
 	}
 	c, err := s.CreateCustomerTx(ctx, tx, organizationID, NewCustomer{Name: alertCustomerName, ExternalID: alertCustomerID})
-	if problem.Of(err) == problem.Conflict { // a deleted customer has the external id
-		c, err = s.CreateCustomerTx(ctx, tx, organizationID, NewCustomer{Name: alertCustomerName})
-	}
 	return c.ID, err
 }
 
@@ -87,6 +90,30 @@ func (s *Service) alertCustomer(ctx context.Context, tx *db.Tx, organizationID s
 func (s *Service) MarkAlertNoticesSeenTx(ctx context.Context, tx *db.Tx, organizationID, userID, alertID string) error {
 	n, err := tx.Exec(ctx, "UPDATE notices SET seen_at = $4 WHERE organization_id = $1 AND alert_id = $2 AND user_id = $3 AND seen_at IS NULL",
 		organizationID, alertID, userID, tx.Now.UnixMicro())
+	if err != nil {
+		return fmt.Errorf("mark notices as read: %w", err)
+	}
+	if n > 0 {
+		s.announceNotices(tx, organizationID, userID)
+	}
+	return nil
+}
+
+// HasUnseenAlerts reports whether a member has unread notices of alerts whose page has a path.
+func (s *Service) HasUnseenAlerts(ctx context.Context, q db.Querier, organizationID, userID, path string) (found bool, err error) {
+	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM notices WHERE user_id = $1 AND organization_id = $2 AND path = $3 AND seen_at IS NULL)",
+		userID, organizationID, path).Scan(&found)
+	if err != nil {
+		return false, fmt.Errorf("look for notices of alerts: %w", err)
+	}
+	return found, nil
+}
+
+// MarkAlertsSeenTx marks a member's notices of the alerts whose page has a path as read, in the
+// caller's transaction.
+func (s *Service) MarkAlertsSeenTx(ctx context.Context, tx *db.Tx, organizationID, userID, path string) error {
+	n, err := tx.Exec(ctx, "UPDATE notices SET seen_at = $4 WHERE user_id = $1 AND organization_id = $2 AND path = $3 AND seen_at IS NULL",
+		userID, organizationID, path, tx.Now.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("mark notices as read: %w", err)
 	}

@@ -163,7 +163,8 @@ func setChoices[T any](all map[string]json.RawMessage, member string, choices ma
 	return nil
 }
 
-// maxNotices is the number of notices of a member; older ones are deleted.
+// maxNotices is the number of notices of a member about tickets, and that about alerts; older ones
+// are deleted.
 const maxNotices = 200
 
 // Notice informs a member about a ticket or, if Path is set, about an alert.
@@ -240,9 +241,9 @@ func (s *Service) writeNotice(ctx context.Context, tx *db.Tx, organizationID, us
 		db.Text(alert.ID), db.Text(alert.Title), db.Text(alert.Path)); err != nil {
 		return fmt.Errorf("write notice: %w", err)
 	}
-	if err := tx.Queue(ctx, `DELETE FROM notices WHERE user_id = $1 AND organization_id = $2
-		AND id <= (SELECT n.id FROM notices n WHERE n.user_id = $1 AND n.organization_id = $2 ORDER BY n.id DESC LIMIT 1 OFFSET $3)`,
-		userID, organizationID, maxNotices); err != nil {
+	if err := tx.Queue(ctx, `DELETE FROM notices WHERE user_id = $1 AND organization_id = $2 AND (alert_id IS NULL) = $4
+		AND id <= (SELECT n.id FROM notices n WHERE n.user_id = $1 AND n.organization_id = $2 AND (n.alert_id IS NULL) = $4 ORDER BY n.id DESC LIMIT 1 OFFSET $3)`,
+		userID, organizationID, maxNotices, n.alert == nil); err != nil {
 		return fmt.Errorf("delete old notices: %w", err)
 	}
 	s.announceNotices(tx, organizationID, userID)
@@ -276,7 +277,8 @@ func scanNotice(row db.Row) (n Notice, err error) {
 	return n, err
 }
 
-// Notices returns a member's notices for the page, the newest first, at most the newest 200.
+// Notices returns a member's notices for the page, the newest first, at most the newest 200 about tickets
+// and 200 about alerts.
 func (s *Service) Notices(ctx context.Context, q db.Querier, organizationID, userID string) ([]Notice, error) {
 	list, err := db.All(ctx, q, scanNotice, selectNotice+"n.user_id = $1 AND n.organization_id = $2 AND n.page ORDER BY n.id DESC", userID, organizationID)
 	if err != nil {

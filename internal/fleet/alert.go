@@ -259,7 +259,7 @@ func (s *Service) clearAlerts(ctx context.Context, tx *db.Tx, a orgContext, colu
 }
 
 // finishAlerts creates the tasks of alerts that were just raised, and records the events of those
-// that were raised or cleared. Their vehicles must be written: a task locks its vehicle.
+// that were raised or cleared. Their vehicles must be written.
 func (s *Service) finishAlerts(ctx context.Context, tx *db.Tx, a orgContext, list []*VehicleAlert) error {
 	for _, l := range list {
 		if l.rule != nil && l.rule.CreateTask {
@@ -291,18 +291,31 @@ func (s *Service) taskOfAlert(ctx context.Context, tx *db.Tx, a orgContext, l *V
 	id, err := db.One(ctx, tx, scanID, `SELECT t.id FROM alerts l JOIN tasks t ON t.organization_id = l.organization_id AND t.id = l.task_id
 		WHERE l.organization_id = $1 AND l.vehicle_id = $2 AND l.rule_id = $3 AND t.state IN ('open', 'in_progress') LIMIT 1`, a.id, l.VehicleID, l.RuleID)
 	if errors.Is(err, db.ErrNoRows) {
-		var t Task
-		t, err = s.CreateTaskTx(ctx, tx, a.id, NewTask{VehicleID: l.VehicleID, Kind: l.Kind.work(), Title: l.Name}, systemActor)
-		if problem.Of(err) == problem.Precondition {
-			return nil
-		}
-		id = t.ID
+		id, err = s.createTaskOfAlert(ctx, tx, a, l)
 	}
 	if err != nil {
 		return fmt.Errorf("create the task of an alert: %w", err)
 	}
+	if id == "" {
+		return nil
+	}
 	l.TaskID = NullString(id)
 	return s.updateAlert(ctx, tx, a, l)
+}
+
+// createTaskOfAlert creates the task of an alert, whose vehicle is locked and written, and returns its
+// id; empty: the vehicle has the maximum of open tasks.
+func (s *Service) createTaskOfAlert(ctx context.Context, tx *db.Tx, a orgContext, l *VehicleAlert) (string, error) {
+	full, err := hasMostTasks(ctx, tx, a, l.VehicleID)
+	if err != nil || full {
+		return "", err
+	}
+	v, err := readVehicle(ctx, tx, a.id, l.VehicleID, "")
+	if err != nil {
+		return "", err
+	}
+	t := s.newTask(a, &v, NewTask{Kind: l.Kind.work(), Title: l.Name}, systemActor)
+	return t.ID, s.insertTask(ctx, tx, a, &t, systemActor)
 }
 
 // work returns the kind of work that ends a condition.
@@ -360,6 +373,17 @@ func (s *Service) NextAlerts(ctx context.Context, organizationID string, limit i
 		return nil, fmt.Errorf("read new alerts: %w", err)
 	}
 	return list, nil
+}
+
+// FormerTicket returns the number of the ticket of the alert that the rule raised for the vehicle
+// before; 0: none.
+func (s *Service) FormerTicket(ctx context.Context, organizationID string, l *VehicleAlert) (int64, error) {
+	former, err := db.One(ctx, s.db, scanAlert, `SELECT revision, doc FROM alerts WHERE organization_id = $1 AND vehicle_id = $2 AND rule_id = $3 AND id < $4
+		ORDER BY id DESC LIMIT 1`, organizationID, l.VehicleID, l.RuleID, l.ID)
+	if err = wrapReadError(err, "alert"); err != nil || former.TicketNumber == nil {
+		return 0, ignoreAbsent(err)
+	}
+	return *former.TicketNumber, nil
 }
 
 // AlertRelayed notes that the helpdesk has seen an alert, and the number of its ticket; 0: none.

@@ -172,7 +172,7 @@ func (s *Service) CreateAlertRuleTx(ctx context.Context, tx *db.Tx, organization
 	}
 	r.RecordHeader, r.Timestamps = s.newRecord(alertRulePrefix, "alert_rule", n.SubaccountID, a.now)
 	r.ExternalID, r.Metadata = n.ExternalID, metadataOf(n.Metadata)
-	if err := s.checkAlertRule(ctx, tx, &v, organizationID, &r, sub); err != nil {
+	if err := s.checkAlertRule(ctx, tx, &v, organizationID, &AlertRule{}, &r, sub); err != nil {
 		return AlertRule{}, err
 	}
 	doc, err := encode(&r)
@@ -232,7 +232,7 @@ func (s *Service) UpdateAlertRuleTx(ctx context.Context, tx *db.Tx, organization
 		r.Metadata = metadataOf(c.Metadata.Value)
 	}
 	var v problem.Validation
-	if err := s.checkAlertRule(ctx, tx, &v, organizationID, &r, sub); err != nil {
+	if err := s.checkAlertRule(ctx, tx, &v, organizationID, &former, &r, sub); err != nil {
 		return AlertRule{}, err
 	}
 	doc, err := encode(&r)
@@ -313,9 +313,9 @@ func (s *Service) DeleteAlertRuleTx(ctx context.Context, tx *db.Tx, organization
 	return s.record(ctx, tx, organizationID, AlertRuleDeleted, audit.Target{Type: "alert_rule", ID: id, Name: r.Name}, nil)
 }
 
-// checkAlertRule adds issues of a rule, normalizes it, and returns all issues as an error. sub may be
-// nil, with an issue of its own.
-func (s *Service) checkAlertRule(ctx context.Context, tx *db.Tx, v *problem.Validation, organizationID string, r *AlertRule, sub *Subaccount) error {
+// checkAlertRule adds issues of a rule, normalizes it, and returns all issues as an error. Zones and
+// types that it had before may be gone. sub may be nil, with an issue of its own.
+func (s *Service) checkAlertRule(ctx context.Context, tx *db.Tx, v *problem.Validation, organizationID string, before, r *AlertRule, sub *Subaccount) error {
 	checkLine(v, "name", r.Name, maxName)
 	checkOneOf(v, "kind", r.Kind, AlertKinds[:]...)
 	checkCommon(v, r.ExternalID, r.Metadata)
@@ -336,9 +336,13 @@ func (s *Service) checkAlertRule(ctx context.Context, tx *db.Tx, v *problem.Vali
 	}
 	r.VehicleTypeIDs, r.ZoneIDs = sortedSet(r.VehicleTypeIDs), sortedSet(r.ZoneIDs)
 	if sub != nil {
-		r.VehicleTypeIDs = checkTypes(v, "vehicle_type_ids", r.VehicleTypeIDs, sub)
-		if err := checkAlertZones(ctx, tx, v, organizationID, r); err != nil {
-			return err
+		if !slices.Equal(r.VehicleTypeIDs, before.VehicleTypeIDs) {
+			r.VehicleTypeIDs = checkTypes(v, "vehicle_type_ids", r.VehicleTypeIDs, sub)
+		}
+		if !slices.Equal(r.ZoneIDs, before.ZoneIDs) {
+			if err := checkAlertZones(ctx, tx, v, organizationID, r); err != nil {
+				return err
+			}
 		}
 		var others int
 		err := tx.QueryRow(ctx, "SELECT count(*) FROM alert_rules WHERE organization_id = $1 AND subaccount_id = $2 AND id <> $3", organizationID, r.SubaccountID, r.ID).Scan(&others)

@@ -227,13 +227,42 @@ func TestZoneAlert(t *testing.T) {
 	y.write(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteZoneTx(ctx, tx, y.org, y.zone.ID) })
 	y.travel(t, time.Second)
 	y.wantAlerts(t, "without zones", "left_zone cleared ended", "left_zone cleared ended", "left_zone cleared ended")
-	wantFaults(t, "a zone that is gone", y.try(t, func(ctx context.Context, tx *db.Tx) error {
-		r, err := y.LockAlertRuleTx(ctx, tx, y.org, chosen.ID)
-		if err == nil {
-			_, err = y.UpdateAlertRuleTx(ctx, tx, y.org, r, fleet.AlertRuleChange{Name: optional.Of("Other")})
+	tryChange := func(c fleet.AlertRuleChange) error {
+		return y.try(t, func(ctx context.Context, tx *db.Tx) error {
+			r, err := y.LockAlertRuleTx(ctx, tx, y.org, chosen.ID)
+			if err == nil {
+				_, err = y.UpdateAlertRuleTx(ctx, tx, y.org, r, c)
+			}
+			return err
+		})
+	}
+	wantFaults(t, "a zone that is gone, as before", tryChange(fleet.AlertRuleChange{Enabled: optional.Of(false), ZoneIDs: optional.Of([]string{y.zone.ID})}), "none")
+	wantFaults(t, "a zone that is gone, with another", tryChange(fleet.AlertRuleChange{ZoneIDs: optional.Of([]string{y.zone.ID, "zone_x"})}), "zone_ids not_found")
+}
+
+// TestDueChangesTakeTurns: an organization with many vehicles to examine does not delay those of others.
+func TestDueChangesTakeTurns(t *testing.T) {
+	y := newYard(t)
+	for range 120 {
+		y.vehicle(t)
+	}
+	y.rule(t, fleet.BatteryLow, 90, 0)
+	due := func() (n int) {
+		t.Helper()
+		if err := y.db.QueryRow(t.Context(), "SELECT count(*) FROM vehicles WHERE alert_at = 0 AND organization_id = $1", y.org).Scan(&n); err != nil {
+			t.Fatal(err)
 		}
-		return err
-	}), "zone_ids not_found")
+		return n
+	}
+	for _, left := range []int{70, 20, 0} {
+		more, err := y.ApplyRound(t.Context())
+		if n := due(); err != nil || n != left || more != (left > 0) {
+			t.Fatalf("%d vehicles are due after the round, want %d; more: %v, %v", n, left, more, err)
+		}
+	}
+	if list, _ := y.alerts(t); len(list) != 120 {
+		t.Errorf("%d alerts, want 120", len(list))
+	}
 }
 
 // TestAlertScope: rules count for their subaccount, types of vehicles and zones only.
@@ -294,6 +323,41 @@ func TestAlertTask(t *testing.T) {
 	if err != nil || task.Kind != fleet.BatterySwap || task.VehicleID != v.ID || list[1].TaskID != list[0].TaskID {
 		t.Errorf("got %+v, %v; alerts %+v", task, err, list)
 	}
+}
+
+// TestAlertTaskOfBusyVehicle: a vehicle with the most open tasks there can be gets none by its alert,
+// and its reports count.
+func TestAlertTaskOfBusyVehicle(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	y.rule(t, fleet.BatteryLow, 30, 0, func(n *fleet.NewAlertRule) { n.CreateTask = true })
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		for range 100 {
+			if _, err := y.CreateTaskTx(ctx, tx, y.org, fleet.NewTask{VehicleID: v.ID, Title: "Check"}, testActor); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	y.record(t, report(&v, y.clock(t), map[track.Field]int64{track.Battery: 10}))
+	if l := y.wantAlerts(t, "low", "battery_low raised")[0]; l.TaskID != "" {
+		t.Errorf("the alert has the task %s", l.TaskID)
+	}
+}
+
+// TestAlertTaskOfTimeTravel: a task of an alert is created when the alert is raised, by the clock of
+// the sandbox.
+func TestAlertTaskOfTimeTravel(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	y.rule(t, fleet.Silence, 0, 20, func(n *fleet.NewAlertRule) { n.CreateTask = true })
+	y.travel(t, 10*time.Hour)
+	l := y.wantAlerts(t, "silence", "silence raised")[0]
+	task := y.storedTask(t, string(l.TaskID))
+	if !task.CreatedAt.Std().Equal(l.CreatedAt.Std()) || task.VehicleID != v.ID {
+		t.Errorf("the alert is of %v, its task of %v", l.CreatedAt, task.CreatedAt)
+	}
+	y.sound(t)
 }
 
 // TestAcknowledgedAlert: the first member who acknowledges an alert remains.

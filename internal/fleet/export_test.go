@@ -77,5 +77,12 @@ func LimitUseChanges(n int64) (restore func()) {
 
 // ApplyDue applies the due changes of an organization, as Run does.
 func (s *Service) ApplyDue(ctx context.Context, organizationID string) error {
-	return s.applyDue(ctx, organizationID)
+	_, err := s.applyDue(ctx, organizationID, dueShare)
+	return err
+}
+
+// ApplyRound applies a batch of due changes of each organization, and returns true if there are more.
+func (s *Service) ApplyRound(ctx context.Context) (more bool, err error) {
+	_, more, err = s.applyAllDue(ctx, 0)
+	return more, err
 }

@@ -161,3 +161,21 @@ func TestNewRideLocksInOneOrder(t *testing.T) {
 		t.Errorf("the ride that was due is %s", got.Status)
 	}
 }
+
+// TestZonesLockInOneOrder makes changes of zones wait for a vehicle that alert rules examine after them.
+func TestZonesLockInOneOrder(t *testing.T) {
+	y := newPatientYard(t)
+	v := y.vehicle(t)
+	y.rule(t, fleet.LeftZone, 0, 0)
+	if err := y.ApplyDue(t.Context(), y.org); err != nil {
+		t.Fatal(err)
+	}
+	y.lockVehicle(t, v.ID, func() error {
+		return y.try(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteZoneTx(ctx, tx, y.org, y.zone.ID) })
+	}, func() error {
+		return y.try(t, func(ctx context.Context, tx *db.Tx) error {
+			_, err := y.CreateZoneTx(ctx, tx, y.org, newZone(t, y.sub.ID))
+			return err
+		})
+	})
+}

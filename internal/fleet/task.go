@@ -329,29 +329,44 @@ func (s *Service) CreateTaskTx(ctx context.Context, tx *db.Tx, organizationID st
 	if err != nil {
 		return Task{}, err
 	}
-	t := Task{
-		VehicleID: v.ID, Kind: cmp.Or(n.Kind, Maintenance), Title: n.Title, Description: n.Description, State: TaskOpen,
-		Priority: cmp.Or(n.Priority, NormalPriority), AssigneeID: n.AssigneeID, DueAt: n.DueAt, DueOdometerMeters: n.DueOdometerMeters,
-		Recurrence: n.Recurrence, TakesVehicleOut: n.TakesVehicleOut, TicketNumber: n.TicketNumber, CreatedBy: by, Photos: []TaskPhoto{},
-		vehicle: &v, org: a,
-	}
-	t.RecordHeader, t.Timestamps = s.newRecord(taskPrefix, "task", v.SubaccountID, a.now)
-	t.ExternalID, t.Metadata = n.ExternalID, metadataOf(n.Metadata)
-	t.Checklist = mergeChecklist(nil, n.Checklist, t.CreatedAt, by)
+	t := s.newTask(a, &v, n, by)
 	t.check(&faults)
 	if err := faults.Err(); err != nil {
 		return t, err
 	}
-	var open int64
-	err = tx.QueryRow(ctx, "SELECT count(*) FROM tasks WHERE organization_id = $1 AND vehicle_id = $2 AND state IN ('open', 'in_progress')", a.id, v.ID).Scan(&open)
+	full, err := hasMostTasks(ctx, tx, a, v.ID)
 	if err != nil {
-		return t, fmt.Errorf("count the tasks of a vehicle: %w", err)
+		return t, err
 	}
-	if open >= maxOpenTasks {
+	if full {
 		faults.AddCode("too_long", "vehicle_id", "must have less than %d open tasks", maxOpenTasks)
 		return t, faults.Err()
 	}
 	return t, s.insertTask(ctx, tx, a, &t, by)
+}
+
+// newTask returns a task of a locked vehicle, unchecked.
+func (s *Service) newTask(a orgContext, v *Vehicle, n NewTask, by Actor) Task {
+	t := Task{
+		VehicleID: v.ID, Kind: cmp.Or(n.Kind, Maintenance), Title: n.Title, Description: n.Description, State: TaskOpen,
+		Priority: cmp.Or(n.Priority, NormalPriority), AssigneeID: n.AssigneeID, DueAt: n.DueAt, DueOdometerMeters: n.DueOdometerMeters,
+		Recurrence: n.Recurrence, TakesVehicleOut: n.TakesVehicleOut, TicketNumber: n.TicketNumber, CreatedBy: by, Photos: []TaskPhoto{},
+		vehicle: v, org: a,
+	}
+	t.RecordHeader, t.Timestamps = s.newRecord(taskPrefix, "task", v.SubaccountID, a.now)
+	t.ExternalID, t.Metadata = n.ExternalID, metadataOf(n.Metadata)
+	t.Checklist = mergeChecklist(nil, n.Checklist, t.CreatedAt, by)
+	return t
+}
+
+// hasMostTasks reports whether a locked vehicle has the maximum of open tasks.
+func hasMostTasks(ctx context.Context, tx *db.Tx, a orgContext, vehicleID string) (bool, error) {
+	var open int64
+	err := tx.QueryRow(ctx, "SELECT count(*) FROM tasks WHERE organization_id = $1 AND vehicle_id = $2 AND state IN ('open', 'in_progress')", a.id, vehicleID).Scan(&open)
+	if err != nil {
+		return false, fmt.Errorf("count the tasks of a vehicle: %w", err)
+	}
+	return open >= maxOpenTasks, nil
 }
 
 // insertTask stores a new task and applies its effect on its vehicle.

@@ -23,6 +23,8 @@ const (
 	// dueBatch bounds the records of one transaction, and so the time that other
 	// transactions wait for it.
 	dueBatch = 50
+	// dueShare is the time after which the due changes of an organization wait for those of others.
+	dueShare = time.Second
 )
 
 // Run applies due changes and corrects distances within a second, packs rollups and deletes expired
@@ -38,14 +40,17 @@ func (s *Service) Run(ctx context.Context) {
 	changes := s.db.Changes()
 	var next time.Time // next due time as of the last commit
 	loop.Every(ctx, dueEvery, s.log, "apply due changes", func(ctx context.Context) (err error) {
-		committed := changes.Any(ctx)
-		if committed {
-			if err := s.correctDistances(ctx); err != nil {
-				return err
+		for more := true; more && err == nil; {
+			more = false
+			committed := changes.Any(ctx)
+			if committed {
+				if err := s.correctDistances(ctx); err != nil {
+					return err
+				}
 			}
-		}
-		if committed || !next.IsZero() && !s.db.Now().Before(next) {
-			next, err = s.applyAllDue(ctx)
+			if committed || !next.IsZero() && !s.db.Now().Before(next) {
+				next, more, err = s.applyAllDue(ctx, dueShare)
+			}
 		}
 		return err
 	})
@@ -68,9 +73,9 @@ func (s *Service) runRollups(ctx context.Context) {
 	})
 }
 
-// applyAllDue applies the due changes of all organizations. next is the next due time
-// while no transaction commits, zero for none.
-func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
+// applyAllDue applies the due changes of all organizations, of each for a share of time. next is the
+// next due time while no transaction commits, zero for none. more reports that some are due already.
+func (s *Service) applyAllDue(ctx context.Context, share time.Duration) (next time.Time, more bool, err error) {
 	organizations, err := db.All(ctx, s.db, func(row db.Row) (id string, err error) {
 		err = row.Scan(&id)
 		return id, err
@@ -80,20 +85,22 @@ func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
 		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.alert_at <= $1 + s.clock_offset)
 		OR EXISTS (SELECT 1 FROM tasks t WHERE t.organization_id = s.organization_id AND t.timer_at <= $1 + s.clock_offset)`, s.db.Now().UnixMicro())
 	if err != nil {
-		return s.db.Now(), fmt.Errorf("look up organizations with due changes: %w", err)
+		return s.db.Now(), false, fmt.Errorf("look up organizations with due changes: %w", err)
 	}
 	failed := false
 	for _, id := range organizations {
-		if err := s.applyDue(ctx, id); err != nil {
+		left, err := s.applyDue(ctx, id, share)
+		more = more || left
+		if err != nil {
 			if ctx.Err() != nil {
-				return s.db.Now(), err
+				return s.db.Now(), false, err
 			}
 			failed = true
 			s.log.LogAttrs(ctx, slog.LevelError, "apply due changes of a fleet failed; retrying", slog.String("organization", id), slog.Any("error", err))
 		}
 	}
 	if failed || len(organizations) > 0 || s.db.Postgres() { // which is polled every second
-		return s.db.Now(), nil
+		return s.db.Now(), more, nil
 	}
 	err = s.db.QueryRow(ctx, `SELECT min(due) FROM (
 		SELECT (SELECT min(r.due_at) FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at IS NOT NULL) - s.clock_offset AS due FROM settings s
@@ -105,17 +112,16 @@ func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
 		SELECT (SELECT min(t.timer_at) FROM tasks t WHERE t.organization_id = s.organization_id AND t.timer_at IS NOT NULL) - s.clock_offset FROM settings s
 		) AS dues`).Scan(db.IntoTime(&next))
 	if err != nil {
-		return s.db.Now(), fmt.Errorf("look up the next due time: %w", err)
+		return s.db.Now(), false, fmt.Errorf("look up the next due time: %w", err)
 	}
-	return next, nil
+	return next, false, nil
 }
 
-// applyDue applies the due changes of an organization. If a batch fails,
-// each record is tried on its own.
-func (s *Service) applyDue(ctx context.Context, organizationID string) error {
-	for {
+// applyDue applies the due changes of an organization, and returns true if there were more after a
+// share of time. If a batch fails, each record is tried on its own.
+func (s *Service) applyDue(ctx context.Context, organizationID string, share time.Duration) (more bool, err error) {
+	for start := time.Now(); ; {
 		var list timers
-		var more bool
 		err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
 			a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 			if err != nil {
@@ -129,10 +135,10 @@ func (s *Service) applyDue(ctx context.Context, organizationID string) error {
 			return s.applyTimers(ctx, tx, a, list, until, false)
 		})
 		if err != nil && problem.Of(err) != problem.Unavailable && len(list) > 1 {
-			return s.applyDueIndividually(ctx, organizationID, list)
+			return false, s.applyDueIndividually(ctx, organizationID, list)
 		}
-		if err != nil || !more {
-			return err
+		if err != nil || !more || time.Since(start) >= share {
+			return more && err == nil, err
 		}
 	}
 }

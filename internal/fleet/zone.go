@@ -487,6 +487,9 @@ func (s *Service) DeleteZoneTx(ctx context.Context, tx *db.Tx, organizationID, i
 	if err := wrapReadError(err, "zone"); err != nil {
 		return err
 	}
+	if err := s.restampSubaccount(ctx, tx, organizationID, z.SubaccountID); err != nil { // before vehicles are locked
+		return err
+	}
 	s.notify(tx, organizationID, ZoneKind, id)
 	if err := s.examineZones(ctx, tx, a, z.SubaccountID); err != nil {
 		return err
@@ -494,10 +497,7 @@ func (s *Service) DeleteZoneTx(ctx context.Context, tx *db.Tx, organizationID, i
 	if err := s.emitZone(ctx, tx, a, event.ZoneDeleted, nil, &z); err != nil {
 		return err
 	}
-	if err := s.record(ctx, tx, organizationID, ZoneDeleted, audit.Target{Type: "zone", ID: id, Name: z.Name}, nil); err != nil {
-		return err
-	}
-	return s.restampSubaccount(ctx, tx, organizationID, z.SubaccountID)
+	return s.record(ctx, tx, organizationID, ZoneDeleted, audit.Target{Type: "zone", ID: id, Name: z.Name}, nil)
 }
 
 // check adds issues of the zone and normalizes it. sub may be nil.

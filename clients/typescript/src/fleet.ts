@@ -362,7 +362,10 @@ export interface AlertRule {
    * still open; defaults to false.
    */
   create_task: boolean;
-  /** Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox create none. */
+  /**
+   * Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the
+   * vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create none.
+   */
   create_ticket: boolean;
   created_at: string;
   /** Defaults to true. Disabling a rule clears its alerts. */
@@ -407,7 +410,10 @@ export interface AlertRuleCreate {
    * still open; defaults to false.
    */
   create_task?: boolean | undefined;
-  /** Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox create none. */
+  /**
+   * Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the
+   * vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create none.
+   */
   create_ticket?: boolean | undefined;
   /** Defaults to true. Disabling a rule clears its alerts. */
   enabled?: boolean | undefined;
@@ -446,7 +452,10 @@ export interface AlertRuleUpdate {
    * still open; defaults to false.
    */
   create_task?: boolean | undefined;
-  /** Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox create none. */
+  /**
+   * Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the
+   * vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create none.
+   */
   create_ticket?: boolean | undefined;
   /** Defaults to true. Disabling a rule clears its alerts. */
   enabled?: boolean | undefined;

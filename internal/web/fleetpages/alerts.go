@@ -138,6 +138,25 @@ func (p *pages) acknowledgeAlert(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, p.base+"/alerts", web.Notice{Text: "Alert acknowledged."})
 }
 
+// markAlertsRead marks the reader's notices of the alerts of a vehicle as read, by the path of its
+// page. It writes only if there are unread ones.
+func (p *pages) markAlertsRead(r *web.Request, path string) error {
+	if !p.Fleet.Live() || r.Method != http.MethodGet || r.Header.Get("Sec-Purpose") != "" {
+		return nil
+	}
+	unread, err := p.Desk.HasUnseenAlerts(r.Context(), p.DeskDB, r.OrganizationID, r.UserID, path)
+	if err != nil || !unread {
+		return err
+	}
+	err = p.DeskDB.Write(r.Context(), func(tx *db.Tx) error {
+		return p.Desk.MarkAlertsSeenTx(r.Context(), tx, r.OrganizationID, r.UserID, path)
+	})
+	if problem.Of(err) == problem.Unavailable { // the vehicle is readable all the same
+		return nil
+	}
+	return err
+}
+
 // alertKind describes the rules of a kind.
 type alertKind struct {
 	Kind    fleet.AlertKind
@@ -179,12 +198,18 @@ const alertActions = ", raise an alert and notify {notify}{create_task?, create 
 
 // alertSentence says what a rule does.
 func alertSentence(k *alertKind, rule *fleet.AlertRule) string {
-	threshold, notify := k.usual, "nobody"
+	threshold, unit, notify := k.usual, k.unit, "nobody"
 	if n := rule.ThresholdPercent; n != nil {
 		threshold = *n
 	}
 	if n := rule.ThresholdMinutes; n != nil {
 		threshold = *n / k.scale
+		if *n%k.scale != 0 {
+			threshold, unit = *n, "minutes"
+		}
+	}
+	if threshold == 1 {
+		unit = strings.TrimSuffix(unit, "s")
 	}
 	switch rule.Notify {
 	case fleet.NotifyAdmins:
@@ -192,7 +217,8 @@ func alertSentence(k *alertKind, rule *fleet.AlertRule) string {
 	case fleet.NotifyUsers:
 		notify = "chosen members"
 	}
-	text := strings.ReplaceAll(k.pattern, "{threshold}", strconv.FormatInt(threshold, 10)) + ", raise an alert and notify " + notify
+	number := strconv.FormatInt(threshold, 10)
+	text := strings.NewReplacer("{threshold} "+k.unit, number+" "+unit, "{threshold}", number).Replace(k.pattern) + ", raise an alert and notify " + notify
 	if rule.CreateTask {
 		text += ", create a task"
 	}
@@ -432,7 +458,7 @@ func (p *pages) saveAlertRule(r *web.Request, k *alertKind, fields web.Fields, t
 		if percent != nil {
 			c.ThresholdPercent = optional.Of(*percent)
 		}
-		if minutes != nil {
+		if before := rule.ThresholdMinutes; minutes != nil && (before == nil || *minutes/k.scale != *before/k.scale) { // else as the form shows it
 			c.ThresholdMinutes = optional.Of(*minutes)
 		}
 		_, err = p.Fleet.UpdateAlertRuleTx(ctx, tx, r.OrganizationID, rule, c)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
@@ -96,4 +97,60 @@ func (e *environment) lowVehicle(subaccountID string) (v fleet.Vehicle) {
 		return err
 	})
 	return v
+}
+
+// TestAlertNoticesAreRead: a member who opens the vehicle of an alert has read the notice.
+func TestAlertNoticesAreRead(t *testing.T) {
+	y := newYard(t)
+	v := y.live.lowVehicle(y.live.sole().ID)
+	unread := func(userID string) int {
+		t.Helper()
+		n, err := y.desk.UnreadNotices(t.Context(), y.DB, y.live.organization.ID, userID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if err := y.DB.Write(t.Context(), func(tx *db.Tx) error {
+		for _, vehicle := range []string{v.ID, "other"} {
+			a := desk.Alert{ID: "alert_" + vehicle, Title: "A-1: Battery low", Path: "/fleet/vehicles/" + vehicle, UserIDs: []string{y.Admin.ID, y.Agent.ID}}
+			if _, err := y.desk.AlertTx(t.Context(), tx, y.live.organization.ID, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	y.agent.Page("/fleet/vehicles/" + v.ID)
+	if mine, others := unread(y.Agent.ID), unread(y.Admin.ID); mine != 1 || others != 2 {
+		t.Errorf("%d unread, and %d of another member; want 1 and 2", mine, others)
+	}
+}
+
+// TestAlertRuleOfMinutes: the form, which has hours, leaves a threshold in minutes as it is.
+func TestAlertRuleOfMinutes(t *testing.T) {
+	y := newYard(t)
+	sub := y.live.sole()
+	var rule fleet.AlertRule
+	y.live.write(func(ctx context.Context, tx *db.Tx) (err error) {
+		rule, err = y.live.CreateAlertRuleTx(ctx, tx, y.live.organization.ID, fleet.NewAlertRule{
+			SubaccountID: sub.ID, Name: "Idle", Kind: fleet.IdleTooLong, ThresholdMinutes: new(int64(90)), Notify: fleet.NotifyAdmins,
+		})
+		return err
+	})
+	y.admin.Page("/fleet/alert-rules").Want("neither rented nor moved for 90 minutes,")
+	threshold := func(hours string) int64 {
+		t.Helper()
+		form := url.Values{"name": {"Idle"}, "threshold": {hours}, "type": {""}, "zone": {""}, "notify": {"admins"}, "enabled": {"on"}}
+		y.admin.Follow(y.admin.Post("/fleet/alert-rules/"+rule.ID, form))
+		r, err := y.live.AlertRule(t.Context(), y.live.db, y.live.organization.ID, rule.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *r.ThresholdMinutes
+	}
+	if same, changed := threshold("1"), threshold("2"); same != 90 || changed != 120 {
+		t.Errorf("got %d minutes, then %d; want 90 and 120", same, changed)
+	}
 }

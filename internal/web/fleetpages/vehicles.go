@@ -276,6 +276,9 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b.Alerts = p.alertRows(r, raised)
+	if err := p.markAlertsRead(r, b.Path); err != nil {
+		return err
+	}
 	page := p.page(r, "/vehicles", v.Code, b)
 	page.Scripts = []string{"ticking.js"}
 	return p.Render(w, r, "vehicle", page)

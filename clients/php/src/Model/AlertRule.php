@@ -20,8 +20,8 @@ final class AlertRule extends Record
          */
         public readonly bool $createTask,
         /**
-         * Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox create
-         * none.
+         * Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the
+         * vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create none.
          */
         public readonly bool $createTicket,
         public readonly \DateTimeImmutable $createdAt,

@@ -3405,8 +3405,9 @@ class AlertsResource:
         Args:
             create_task: Creates a task for each alert, unless the one that the rule created
                 for the vehicle before is still open; defaults to false.
-            create_ticket: Creates a ticket in the helpdesk for each alert; defaults to false.
-                Alerts of the sandbox create none.
+            create_ticket: Creates a ticket in the helpdesk for each alert, unless the one of
+                the former alert of the vehicle by the rule is not yet resolved; defaults to
+                false. Alerts of the sandbox create none.
             enabled: Defaults to true. Disabling a rule clears its alerts.
             external_id: Your own id, unique in the subaccount among records of this type.
             kind: The condition. battery_low: battery or tank is below threshold_percent.
@@ -3532,8 +3533,9 @@ class AlertsResource:
         Args:
             create_task: Creates a task for each alert, unless the one that the rule created
                 for the vehicle before is still open; defaults to false.
-            create_ticket: Creates a ticket in the helpdesk for each alert; defaults to false.
-                Alerts of the sandbox create none.
+            create_ticket: Creates a ticket in the helpdesk for each alert, unless the one of
+                the former alert of the vehicle by the rule is not yet resolved; defaults to
+                false. Alerts of the sandbox create none.
             enabled: Defaults to true. Disabling a rule clears its alerts.
             external_id: Your own id, unique in the subaccount among records of this type.
             metadata: Your own. A PUT merges it key by key; null removes a key.

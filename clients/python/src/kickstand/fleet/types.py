@@ -429,8 +429,9 @@ class AlertRule(Record):
     is still open; defaults to false.
     """
     create_ticket: bool
-    """Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
-    create none.
+    """Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the
+    vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create
+    none.
     """
     created_at: datetime
     enabled: bool
@@ -478,8 +479,9 @@ class AlertRuleCreate(TypedDict, total=False):
     is still open; defaults to false.
     """
     create_ticket: bool
-    """Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
-    create none.
+    """Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the
+    vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create
+    none.
     """
     enabled: bool
     """Defaults to true. Disabling a rule clears its alerts."""
@@ -521,8 +523,9 @@ class AlertRuleUpdate(TypedDict, total=False):
     is still open; defaults to false.
     """
     create_ticket: bool
-    """Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox
-    create none.
+    """Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the
+    vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create
+    none.
     """
     enabled: bool
     """Defaults to true. Disabling a rule clears its alerts."""

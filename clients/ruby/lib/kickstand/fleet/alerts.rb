@@ -54,8 +54,8 @@ module Kickstand
       # @param name [String]
       # @param create_task [Boolean] Creates a task for each alert, unless the one that the rule created for the vehicle
       #   before is still open; defaults to false.
-      # @param create_ticket [Boolean] Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the
-      #   sandbox create none.
+      # @param create_ticket [Boolean] Creates a ticket in the helpdesk for each alert, unless the one of the former
+      #   alert of the vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create none.
       # @param enabled [Boolean] Defaults to true. Disabling a rule clears its alerts.
       # @param external_id [String, nil] Your own id, unique in the subaccount among records of this type.
       # @param kind [String] The condition. battery_low: battery or tank is below threshold_percent. silence: neither a
@@ -110,8 +110,8 @@ module Kickstand
       # @param id [String] Id of a record of the list alert_rules.
       # @param create_task [Boolean] Creates a task for each alert, unless the one that the rule created for the vehicle
       #   before is still open; defaults to false.
-      # @param create_ticket [Boolean] Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the
-      #   sandbox create none.
+      # @param create_ticket [Boolean] Creates a ticket in the helpdesk for each alert, unless the one of the former
+      #   alert of the vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create none.
       # @param enabled [Boolean] Defaults to true. Disabling a rule clears its alerts.
       # @param external_id [String, nil] Your own id, unique in the subaccount among records of this type.
       # @param metadata [Hash{String => String}, nil] Your own. A PUT merges it key by key; null removes a key.

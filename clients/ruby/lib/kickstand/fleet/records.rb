@@ -65,8 +65,8 @@ module Kickstand
     # @return [Boolean] Creates a task for each alert, unless the one that the rule created for the vehicle before is
     #   still open; defaults to false.
     member :create_task
-    # @return [Boolean] Creates a ticket in the helpdesk for each alert; defaults to false. Alerts of the sandbox create
-    #   none.
+    # @return [Boolean] Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the
+    #   vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create none.
     member :create_ticket
     # @return [Time]
     member :created_at, Type::TIME
