@@ -74,7 +74,7 @@ var taskRecord = record("task", "Work on a vehicle.",
 )
 
 var photoRecord = &schema.Record{Name: "photo", Members: []schema.Member{
-	{Name: "photo", Type: schema.Formatted("byte", maxPhotoBody), Access: schema.Required, WriteOnly: true, Doc: "Base64 of a JPEG, PNG or WebP of at most 4 MiB."},
+	{Name: "photo", Type: schema.Formatted("byte", maxPhotoBody), Access: schema.Required, WriteOnly: true, Example: "iVBORw0KGgo=", Doc: "Base64 of a JPEG, PNG or WebP of at most 4 MiB."},
 }}
 
 func (a *API) taskRoutes() []rest.Route {
