@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -119,6 +120,9 @@ func TestCrashMailbox(t *testing.T) {
 	p.program("channel", "connect", "mailbox", "--org=crash", "--address="+p.mailbox, "--imap="+d.url(), "--user="+d.user, "--password=secret", "--setting=folders=Support")
 	p.start()
 	reader, delivered, serverKills, restored := "", 0, 0, -1 // restored: the kill after which the UIDVALIDITY changed
+	folders := func() []string { return p.column("SELECT folder || ' from ' || source FROM mailbox_folders") }
+	validity := func() string { return fmt.Sprint(p.column("SELECT CAST(uid_validity AS TEXT) FROM mailbox_folders")) }
+	var former string
 	for kill := range kills {
 		for range min((mails+kills-1)/kills, mails-delivered) {
 			d.deliver(fmt.Sprintf("%d.crash", delivered), fmt.Sprintf(
@@ -127,11 +131,19 @@ func TestCrashMailbox(t *testing.T) {
 			delivered++
 		}
 		reader = p.readBy(reader)
+		if restored >= 0 && d.moved == "Support" { // a folder whose name and UIDVALIDITY are both new is another one
+			for range poll(t, time.Minute) {
+				if validity() != former {
+					break
+				}
+			}
+		}
 		pause(400 * time.Millisecond)
 		if kill%5 == 2 {
 			d.script("kill")
 			serverKills++
 			if restored < 0 && kill >= kills/3 {
+				former = validity()
 				d.restore()
 				restored = kill
 			}
@@ -146,7 +158,7 @@ func TestCrashMailbox(t *testing.T) {
 		p.start()
 	}
 	for range poll(t, 3*time.Minute) {
-		if n := len(p.column("SELECT organization_id FROM mailbox_mails")); n >= mails && p.settled() {
+		if n := len(p.column("SELECT organization_id FROM mailbox_mails")); n >= mails && p.settled() && slices.Equal(folders(), []string{"Helpdesk from Support"}) {
 			break
 		}
 	}
@@ -171,12 +183,11 @@ func TestCrashMailbox(t *testing.T) {
 	if events != mails || results != mails {
 		t.Errorf("%d events, %d of them processed, want %d", events, results, mails)
 	}
-	folders := p.column("SELECT folder || ' from ' || source FROM mailbox_folders")
-	if len(folders) != 1 || folders[0] != "Helpdesk from Support" {
-		t.Errorf("the folders are %q", folders)
+	if list := folders(); len(list) != 1 || list[0] != "Helpdesk from Support" {
+		t.Errorf("the folders are %q", list)
 	}
 	p.command("verify", "--blobs")
-	t.Logf("%d kills, %d of the IMAP server, %d mails, folders %q", kills, serverKills, mails, folders)
+	t.Logf("%d kills, %d of the IMAP server, %d mails, folders %q", kills, serverKills, mails, folders())
 }
 
 // restore has the folder lose its UIDs, as if it was restored from a copy: it gets another
