@@ -499,7 +499,7 @@ func (d *day) checkClocks(ctx context.Context, short bool) error {
 	return nil
 }
 
-// checkTracks compares the tracks with what the trackers sent, and returns the number of reports.
+// checkTracks compares the tracks with the reports that the trackers sent, and returns their number.
 func (d *day) checkTracks(ctx context.Context, b *bench, s *store) (stored int, err error) {
 	p, err := b.openOn(ctx, s, false)
 	if err != nil {
@@ -519,7 +519,7 @@ func (d *day) checkTracks(ctx context.Context, b *bench, s *store) (stored int, 
 	return stored, err
 }
 
-// checkTrack compares the track of a vehicle with what its tracker sent: all of it, at the times
+// checkTrack compares the track of a vehicle with the reports of its tracker: all of them, at the times
 // of its clock if that was right.
 func (d *day) checkTrack(ctx context.Context, p *program, tx *db.Tx, t *tracker) (n int, err error) {
 	from, until := d.start.Add(-25*time.Hour), d.start.Add(26*time.Hour)

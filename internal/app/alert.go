@@ -23,9 +23,9 @@ func (a *App) runAlerts(ctx context.Context) {
 	loop.EveryOr(ctx, alertPoll, a.alertRaised, a.log, "relay alerts of the fleet", a.relayAlerts)
 }
 
-// relayAlerts writes the notices of new alerts of production and creates their tickets. What is
-// written names the alert, so a repetition after a crash writes nothing twice; then the fleet notes
-// that the alert is relayed.
+// relayAlerts writes the notices of new alerts of production and creates their tickets. Both name
+// their alert, so a repetition after a crash writes nothing twice; then the fleet notes that the alert
+// is relayed.
 func (a *App) relayAlerts(ctx context.Context) error {
 	organizations, err := a.Fleet.WaitingAlerts(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a *App) relayAlertsOf(ctx context.Context, organizationID string) error {
 	return nil
 }
 
-// alertRecipients returns the ids of the users who get a notice of an alert.
+// alertRecipients returns the ids of the users to notify of an alert.
 func (a *App) alertRecipients(ctx context.Context, organizationID string, l *fleet.AlertRelay) ([]string, error) {
 	switch l.Notify {
 	case fleet.NotifyUsers:

@@ -157,7 +157,7 @@ func noticeMailSubject(list []Notice) string {
 	return fmt.Sprintf("%d notices about tickets and the fleet", len(list))
 }
 
-// Label names what the notice is about.
+// Label names the ticket or the alert of the notice.
 func (n *Notice) Label() string {
 	if n.Path != "" {
 		return n.TicketSubject

@@ -58,7 +58,7 @@ type FleetEvent struct {
 	Summary string // of documents: "A ride started"
 }
 
-// FleetEvents describes every event of fleets. What begins with the same word has data of one kind
+// FleetEvents describes every event of fleets. Names that begin with the same word have data of one kind
 // (package fleetapi).
 var FleetEvents = [...]FleetEvent{
 	{RideReserved, "A vehicle was reserved"},

@@ -329,7 +329,7 @@ func (k AlertKind) work() WorkKind {
 	return Inspection
 }
 
-// AlertRelay is what the helpdesk has to do about a new alert.
+// AlertRelay is a new alert with the notices and the ticket that the helpdesk writes for it.
 type AlertRelay struct {
 	Alert        VehicleAlert    `json:"-"`
 	Notify       AlertRecipients `json:"notify"`
@@ -337,8 +337,7 @@ type AlertRelay struct {
 	CreateTicket bool            `json:"create_ticket,omitempty"`
 }
 
-// alertRelay returns the stored form of what the helpdesk has to do about an alert of a rule; empty:
-// nothing. Alerts of the sandbox neither notify people nor create tickets.
+// alertRelay returns the stored notices and ticket of an alert of a rule; empty: none. Alerts of the sandbox neither notify people nor create tickets.
 func (s *Service) alertRelay(r *AlertRule) (string, error) {
 	if !s.live || r.Notify == NotifyNobody && !r.CreateTicket {
 		return "", nil
@@ -410,7 +409,7 @@ func (s *Service) AlertRelayed(ctx context.Context, organizationID, id string, t
 	})
 }
 
-// Sentence says what happened.
+// Sentence describes the alert.
 func (l *VehicleAlert) Sentence() string {
 	var value int64
 	if l.Value != nil {

@@ -86,14 +86,14 @@ const (
 	ended
 )
 
-// alertFacts are what rules need beside the vehicles.
+// alertFacts are the input of rules beside the vehicles.
 type alertFacts struct {
 	raised map[string][]VehicleAlert // by vehicle
 	starts map[string]time.Time      // of open rides by id; absent: a reservation
 	fences map[string]*fences        // by subaccount
 }
 
-// alertFacts reads what the rules need for locked vehicles. It returns nil if no rule is enabled.
+// alertFacts reads the input of the rules for locked vehicles. It returns nil if no rule is enabled.
 func (s *Service) alertFacts(ctx context.Context, tx *db.Tx, a orgContext, vehicles ...*Vehicle) (*alertFacts, error) {
 	if a.alerts == nil {
 		return nil, nil

@@ -257,7 +257,7 @@ func (s *Service) EachMDSPoint(ctx context.Context, of *MDSArea, from, to time.T
 	}
 }
 
-// mdsGroup is what is stored of some vehicles about a time. The maps are by vehicle.
+// mdsGroup is the stored data of some vehicles about a time. The maps are by vehicle.
 type mdsGroup struct {
 	of       *MDSArea
 	from, to time.Time

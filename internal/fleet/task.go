@@ -119,8 +119,7 @@ type Recurrence struct {
 	Meters int64 `json:"meters"`
 }
 
-// VehicleReturn is what became of the vehicle that a task took out of service when the task was
-// closed.
+// VehicleReturn is the result, for its vehicle, of closing a task that took it out of service.
 type VehicleReturn struct {
 	Returned bool       `json:"returned"` // to service
 	Code     NullString `json:"code"`     // why it stays out of service
@@ -583,7 +582,7 @@ func (s *Service) applyToVehicle(ctx context.Context, tx *db.Tx, a orgContext, b
 	return s.refreshVehicleTasks(ctx, tx, a, v)
 }
 
-// refreshVehicleTasks sets what a vehicle's row has of its tasks.
+// refreshVehicleTasks sets the columns of a vehicle that depend on its tasks.
 func (s *Service) refreshVehicleTasks(ctx context.Context, tx *db.Tx, a orgContext, v *Vehicle) error {
 	_, err := tx.Exec(ctx, `UPDATE vehicles SET
 		out_tasks = (SELECT count(*) FROM tasks WHERE organization_id = $1 AND vehicle_id = $2 AND out_of_service),

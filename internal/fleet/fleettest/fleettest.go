@@ -120,7 +120,7 @@ func (r *Ride) open() bool {
 	return r.Status == "reserved" || r.Status == "active" || r.Status == "paused"
 }
 
-// Answer is what a request must be answered.
+// Answer is the expected answer to a request.
 type Answer struct {
 	Status int
 	Codes  []string // of a refusal: one of them
@@ -147,7 +147,7 @@ type World struct {
 	// Measured returns the distance that the service measured for a ride which has just ended, nil for
 	// none. The model checks it.
 	Measured func(r *Ride) *int64
-	// Wrong is called with what the model finds wrong with a distance.
+	// Wrong is called with each error that the model finds in a distance.
 	Wrong func(text string)
 }
 
@@ -289,7 +289,7 @@ func (w *World) SetState(v *Vehicle, state, event string, now time.Time) Answer 
 	return ok(200)
 }
 
-// Report is telemetry of a vehicle; what is nil was not reported.
+// Report is telemetry of a vehicle; nil members were not reported.
 type Report struct {
 	At       *Point
 	Battery  *int64
@@ -752,7 +752,7 @@ func (w *World) Deadlines() (list []time.Time) {
 	return list
 }
 
-// Pass applies what happens by itself until a time, in the order of time.
+// Pass applies the changes due until a time, in the order of time.
 func (w *World) Pass(until time.Time) {
 	for {
 		var next *Vehicle

@@ -55,7 +55,7 @@ type Price struct {
 	ReservedMinutes int64 `json:"billed_reservation_minutes"`
 }
 
-// Use is what a ride is charged for. Durations are in whole seconds.
+// Use is the chargeable use of a ride. Durations are in whole seconds.
 type Use struct {
 	Ridden                  bool
 	Seconds, Paused, Meters int64 // Seconds has the pauses in it
@@ -133,7 +133,7 @@ func (p *Plan) ride(out *Price, u Use) {
 	out.Fare = max(0, out.Fare)
 }
 
-// chargeAt returns what the segments charge at a minute or kilometer, counted from 0.
+// chargeAt returns the charge of the segments at a minute or kilometer, counted from 0.
 func chargeAt(segments []Segment, at int64) (amount int64) {
 	for _, s := range segments {
 		if at < s.Start || s.End != nil && at >= *s.End {

@@ -147,7 +147,7 @@ func (p *pages) readCustomerPanel(r *web.Request, tx *db.Tx, t *desk.Ticket) (cu
 // paymentNames are the objects of payments, which have no number, by the prefix of their ids.
 var paymentNames = map[string]string{"ch": "Payment", "cs": "Checkout", "in": "Invoice", "pi": "Payment", "sub": "Subscription"}
 
-// orderName returns the number of an order that customers see, or what it is.
+// orderName returns the number of an order that customers see, or its kind.
 func orderName(o *shop.Order) string {
 	if kind, _, found := strings.Cut(o.ExternalID, "_"); found && (o.Number == "" || o.Number == o.ExternalID) {
 		return cmp.Or(paymentNames[kind], o.ExternalID)
