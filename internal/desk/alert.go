@@ -9,7 +9,7 @@ import (
 )
 
 // Alert is an alert of another part of the program, of which members get notices and for which a
-// ticket may be created. Its text says what happened.
+// ticket may be created. Its text describes the event.
 type Alert struct {
 	ID           string
 	Title, Text  string
@@ -22,7 +22,7 @@ type Alert struct {
 
 // AlertTx writes the notices of an alert and creates its ticket, unless its former one is still open,
 // in the caller's transaction. It returns the number of the ticket; 0: none. It may be repeated after a crash, and from several
-// processes at once: what is written stays as it is.
+// processes at once: written notices and tickets stay as they are.
 func (s *Service) AlertTx(ctx context.Context, tx *db.Tx, organizationID string, a Alert) (ticketNumber int64, err error) {
 	if err := tx.Lock(ctx, "alerts "+organizationID); err != nil {
 		return 0, err
@@ -88,37 +88,16 @@ func (s *Service) alertCustomer(ctx context.Context, tx *db.Tx, organizationID s
 
 // MarkAlertNoticesSeenTx marks a member's notices of an alert as read, in the caller's transaction.
 func (s *Service) MarkAlertNoticesSeenTx(ctx context.Context, tx *db.Tx, organizationID, userID, alertID string) error {
-	n, err := tx.Exec(ctx, "UPDATE notices SET seen_at = $4 WHERE organization_id = $1 AND alert_id = $2 AND user_id = $3 AND seen_at IS NULL",
-		organizationID, alertID, userID, tx.Now.UnixMicro())
-	if err != nil {
-		return fmt.Errorf("mark notices as read: %w", err)
-	}
-	if n > 0 {
-		s.announceNotices(tx, organizationID, userID)
-	}
-	return nil
+	return s.markNoticesSeenTx(ctx, tx, organizationID, userID, "alert_id = $4", alertID)
 }
 
 // HasUnseenAlerts reports whether a member has unread notices of alerts whose page has a path.
-func (s *Service) HasUnseenAlerts(ctx context.Context, q db.Querier, organizationID, userID, path string) (found bool, err error) {
-	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM notices WHERE user_id = $1 AND organization_id = $2 AND path = $3 AND seen_at IS NULL)",
-		userID, organizationID, path).Scan(&found)
-	if err != nil {
-		return false, fmt.Errorf("look for notices of alerts: %w", err)
-	}
-	return found, nil
+func (s *Service) HasUnseenAlerts(ctx context.Context, q db.Querier, organizationID, userID, path string) (bool, error) {
+	return hasUnseenNotices(ctx, q, organizationID, userID, "path", path)
 }
 
 // MarkAlertsSeenTx marks a member's notices of the alerts whose page has a path as read, in the
 // caller's transaction.
 func (s *Service) MarkAlertsSeenTx(ctx context.Context, tx *db.Tx, organizationID, userID, path string) error {
-	n, err := tx.Exec(ctx, "UPDATE notices SET seen_at = $4 WHERE user_id = $1 AND organization_id = $2 AND path = $3 AND seen_at IS NULL",
-		userID, organizationID, path, tx.Now.UnixMicro())
-	if err != nil {
-		return fmt.Errorf("mark notices as read: %w", err)
-	}
-	if n > 0 {
-		s.announceNotices(tx, organizationID, userID)
-	}
-	return nil
+	return s.markNoticesSeenTx(ctx, tx, organizationID, userID, "path = $4", path)
 }

@@ -309,10 +309,15 @@ func (s *Service) UnreadNotice(ctx context.Context, q db.Querier, organizationID
 // MarkNoticeSeenTx is [Service.MarkNoticesSeenTx] for one notice. One that is read already, or is
 // not the member's, stays as it is.
 func (s *Service) MarkNoticeSeenTx(ctx context.Context, tx *db.Tx, organizationID, userID, id string) error {
-	n, err := tx.Exec(ctx, "UPDATE notices SET seen_at = $4 WHERE id = $1 AND user_id = $2 AND organization_id = $3 AND seen_at IS NULL",
-		id, userID, organizationID, tx.Now.UnixMicro())
+	return s.markNoticesSeenTx(ctx, tx, organizationID, userID, "id = $4", id)
+}
+
+// markNoticesSeenTx marks a member's unread notices as read that meet a condition on $4.
+func (s *Service) markNoticesSeenTx(ctx context.Context, tx *db.Tx, organizationID, userID, condition, value string) error {
+	n, err := tx.Exec(ctx, "UPDATE notices SET seen_at = $3 WHERE user_id = $1 AND organization_id = $2 AND seen_at IS NULL AND "+condition,
+		userID, organizationID, tx.Now.UnixMicro(), value)
 	if err != nil {
-		return fmt.Errorf("mark notice as read: %w", err)
+		return fmt.Errorf("mark notices as read: %w", err)
 	}
 	if n > 0 {
 		s.announceNotices(tx, organizationID, userID)
@@ -333,27 +338,23 @@ func (s *Service) UnreadNotices(ctx context.Context, q db.Querier, organizationI
 // HasUnseenNotices reports whether a member has unread notices of a ticket, among them those by
 // mail only.
 func (s *Service) HasUnseenNotices(ctx context.Context, q db.Querier, organizationID, userID, ticketID string) (bool, error) {
-	var n int
-	err := q.QueryRow(ctx, "SELECT count(*) FROM notices WHERE ticket_id = $1 AND user_id = $2 AND organization_id = $3 AND seen_at IS NULL",
-		ticketID, userID, organizationID).Scan(&n)
+	return hasUnseenNotices(ctx, q, organizationID, userID, "ticket_id", ticketID)
+}
+
+// hasUnseenNotices reports whether a member has unread notices with a value in a column.
+func hasUnseenNotices(ctx context.Context, q db.Querier, organizationID, userID, column, value string) (found bool, err error) {
+	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM notices WHERE "+column+" = $1 AND user_id = $2 AND organization_id = $3 AND seen_at IS NULL)",
+		value, userID, organizationID).Scan(&found)
 	if err != nil {
-		return false, fmt.Errorf("count notices: %w", err)
+		return false, fmt.Errorf("look for unread notices: %w", err)
 	}
-	return n > 0, nil
+	return found, nil
 }
 
 // MarkNoticesSeenTx marks a member's notices of a ticket as read, in the caller's transaction, or
 // those of all tickets if ticketID is empty. A mail that is due leaves out what has been read.
 func (s *Service) MarkNoticesSeenTx(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {
-	n, err := tx.Exec(ctx, `UPDATE notices SET seen_at = $3 WHERE user_id = $1 AND organization_id = $2 AND seen_at IS NULL
-		AND ($4 = '' OR ticket_id = $4)`, userID, organizationID, tx.Now.UnixMicro(), ticketID)
-	if err != nil {
-		return fmt.Errorf("mark notices as read: %w", err)
-	}
-	if n > 0 {
-		s.announceNotices(tx, organizationID, userID)
-	}
-	return nil
+	return s.markNoticesSeenTx(ctx, tx, organizationID, userID, "($4 = '' OR ticket_id = $4)", ticketID)
 }
 
 // deleteNotices deletes what a member leaving the organization follows, and their notices.

@@ -66,15 +66,9 @@ func (s *Service) EachCustomer(ctx context.Context, organizationID string, query
 	if query.Text != "" {
 		query.Limit = maxPage
 		return keyset.Export(ctx, s.db, func(ctx context.Context, tx *db.Tx) error {
-			return keyset.EachPage("customers", fn, func(after keyset.Cursor) ([]Record, keyset.Cursor, error) {
-				if query.After = nil; after != (keyset.Cursor{}) {
-					query.After = &after
-				}
-				docs, next, err := s.searchPage(ctx, tx, organizationID, &query)
-				if next == nil {
-					next = new(keyset.Cursor)
-				}
-				return docs, *next, err
+			return keyset.EachPage("customers", fn, func(after *keyset.Cursor) ([]Record, *keyset.Cursor, error) {
+				query.After = after
+				return s.searchPage(ctx, tx, organizationID, &query)
 			})
 		})
 	}

@@ -338,22 +338,22 @@ func (s *Service) expireDueRides(ctx context.Context, tx *db.Tx, a orgContext, v
 	if err != nil {
 		return fmt.Errorf("look up due rides: %w", err)
 	}
-	return s.expireRides(ctx, tx, a, due, vehicleID, customerID)
+	return s.expireRides(ctx, tx, a, due[:], []string{vehicleID}, customerID)
 }
 
 // dueRides selects the rides of vehicle $2 and of customer $3 that are due at $4.
 const dueRides = "(SELECT id FROM rides WHERE organization_id = $1 AND vehicle_id = $2 AND due_at <= $4 AND " + openRides + "), " +
 	"(SELECT id FROM rides WHERE organization_id = $1 AND customer_id = $3 AND due_at <= $4 AND " + openRides + ")"
 
-// expireRides ends rides that are due. The caller locks the vehicle and the customer afterwards; they
-// are locked before the rides end, because these are of other vehicles and customers too.
-func (s *Service) expireRides(ctx context.Context, tx *db.Tx, a orgContext, due [2]string, vehicleID, customerID string) error {
-	slices.Sort(due[:])
-	ids := slices.DeleteFunc(slices.Compact(due[:]), func(id string) bool { return id == "" })
+// expireRides ends rides that are due; empty ids are none. The caller locks the vehicles and the customers afterwards;
+// they are locked before the rides end, because these are of other vehicles and customers too.
+func (s *Service) expireRides(ctx context.Context, tx *db.Tx, a orgContext, due, vehicleIDs []string, customerIDs ...string) error {
+	slices.Sort(due)
+	ids := slices.DeleteFunc(slices.Compact(due), func(id string) bool { return id == "" })
 	if len(ids) == 0 {
 		return nil
 	}
-	if err := s.lockRecords(ctx, tx, a.id, ids, []string{vehicleID}, customerID); err != nil {
+	if err := s.lockRecords(ctx, tx, a.id, ids, vehicleIDs, customerIDs...); err != nil {
 		return err
 	}
 	for _, id := range ids {
@@ -568,7 +568,7 @@ func (s *Service) lockNewRideContext(ctx context.Context, tx *db.Tx, a orgContex
 	if p.subaccount.Status == subaccountArchived {
 		faults.AddCode("conflict", member, "is in an archived subaccount")
 	}
-	if err := s.expireRides(ctx, tx, a, due, vehicleID, string(n.CustomerID)); err != nil {
+	if err := s.expireRides(ctx, tx, a, due[:], []string{vehicleID}, string(n.CustomerID)); err != nil {
 		return nil, err
 	}
 	if p.vehicle, p.storedVehicle, err = lockVehicle(ctx, tx, a, vehicleID, a.now); err != nil {

@@ -262,27 +262,13 @@ func (in *intake) endDueRides(ctx context.Context, vehicleIDs map[string]bool) e
 	if err != nil {
 		return fmt.Errorf("look up due rides: %w", err)
 	}
-	due = slices.DeleteFunc(due, func(ride [2]string) bool { return !vehicleIDs[ride[1]] })
-	if len(due) == 0 {
-		return nil
-	}
-	rides := make([]string, len(due))
-	for i := range due {
-		rides[i] = due[i][0]
-	}
-	if err := in.s.lockRecords(ctx, in.tx, in.org.id, rides, slices.Collect(maps.Keys(vehicleIDs))); err != nil {
-		return err
-	}
-	for _, id := range rides {
-		r, err := readRide(ctx, in.tx, in.org.id, id, " FOR UPDATE")
-		if err != nil {
-			return err
-		}
-		if _, err := in.s.expireRide(ctx, in.tx, in.org, r); err != nil {
-			return err
+	var rides []string
+	for _, ride := range due {
+		if vehicleIDs[ride[1]] {
+			rides = append(rides, ride[0])
 		}
 	}
-	return nil
+	return in.s.expireRides(ctx, in.tx, in.org, rides, slices.Collect(maps.Keys(vehicleIDs)))
 }
 
 func (in *intake) scanVehicle(row db.Row) (*reportingVehicle, error) {
@@ -435,7 +421,7 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 	return in.save(ctx, v)
 }
 
-// loadAlertFacts reads what alert rules need, if any is enabled.
+// loadAlertFacts reads the facts for alert rules, if any is enabled.
 func (in *intake) loadAlertFacts(ctx context.Context) (err error) {
 	if in.org.alerts == nil {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -79,11 +80,8 @@ func (s *Service) applyAllDue(ctx context.Context, share time.Duration) (next ti
 	organizations, err := db.All(ctx, s.db, func(row db.Row) (id string, err error) {
 		err = row.Scan(&id)
 		return id, err
-	}, `SELECT s.organization_id FROM settings s
-		WHERE EXISTS (SELECT 1 FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at <= $1 + s.clock_offset)
-		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at <= $1 + s.clock_offset)
-		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.alert_at <= $1 + s.clock_offset)
-		OR EXISTS (SELECT 1 FROM tasks t WHERE t.organization_id = s.organization_id AND t.timer_at <= $1 + s.clock_offset)`, s.db.Now().UnixMicro())
+	}, "SELECT s.organization_id FROM settings s WHERE "+
+		forTimers("EXISTS (SELECT 1 FROM %[1]s t WHERE t.organization_id = s.organization_id AND t.%[2]s <= $1 + s.clock_offset)", " OR "), s.db.Now().UnixMicro())
 	if err != nil {
 		return s.db.Now(), false, fmt.Errorf("look up organizations with due changes: %w", err)
 	}
@@ -102,15 +100,9 @@ func (s *Service) applyAllDue(ctx context.Context, share time.Duration) (next ti
 	if failed || len(organizations) > 0 || s.db.Postgres() { // which is polled every second
 		return s.db.Now(), more, nil
 	}
-	err = s.db.QueryRow(ctx, `SELECT min(due) FROM (
-		SELECT (SELECT min(r.due_at) FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at IS NOT NULL) - s.clock_offset AS due FROM settings s
-		UNION ALL
-		SELECT (SELECT min(v.due_at) FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at IS NOT NULL) - s.clock_offset FROM settings s
-		UNION ALL
-		SELECT (SELECT min(v.alert_at) FROM vehicles v WHERE v.organization_id = s.organization_id AND v.alert_at IS NOT NULL) - s.clock_offset FROM settings s
-		UNION ALL
-		SELECT (SELECT min(t.timer_at) FROM tasks t WHERE t.organization_id = s.organization_id AND t.timer_at IS NOT NULL) - s.clock_offset FROM settings s
-		) AS dues`).Scan(db.IntoTime(&next))
+	err = s.db.QueryRow(ctx, "SELECT min(due) FROM ("+
+		forTimers("SELECT (SELECT min(t.%[2]s) FROM %[1]s t WHERE t.organization_id = s.organization_id AND t.%[2]s IS NOT NULL) - s.clock_offset AS due FROM settings s", " UNION ALL ")+
+		") AS dues").Scan(db.IntoTime(&next))
 	if err != nil {
 		return s.db.Now(), false, fmt.Errorf("look up the next due time: %w", err)
 	}
@@ -180,6 +172,15 @@ const (
 
 // timerColumns are the tables and columns of due times, by [timerKind].
 var timerColumns = [...]struct{ table, column string }{{"rides", "due_at"}, {"vehicles", "due_at"}, {"tasks", "timer_at"}, {"vehicles", "alert_at"}}
+
+// forTimers writes a part of a statement for each kind of timers, of its table and its column.
+func forTimers(part, separator string) string {
+	var parts []string
+	for _, at := range timerColumns {
+		parts = append(parts, fmt.Sprintf(part, at.table, at.column))
+	}
+	return strings.Join(parts, separator)
+}
 
 // timers is a heap with the earliest timer first.
 type timers []timer
@@ -282,7 +283,7 @@ func (s *Service) lockTimers(ctx context.Context, tx *db.Tx, organizationID stri
 
 // lockRecords locks rides with their vehicles and customers, and more vehicles and customers, before any
 // of them changes. Transactions that change several records do so, in this order: rides, vehicles,
-// customers, each by id. What a change locks beside them, rollups and the numbering of events, is
+// customers, each by id. Rollups and the numbering of events are
 // locked before the commit. So transactions wait for each other, and never in a circle.
 func (s *Service) lockRecords(ctx context.Context, tx *db.Tx, organizationID string, rides, vehicles []string, customers ...string) error {
 	if !s.db.Postgres() { // where transactions exclude each other

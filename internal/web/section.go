@@ -53,6 +53,11 @@ type Request struct {
 // Admin reports whether the user is an admin of the organization.
 func (r *Request) Admin() bool { return r.Role == account.Admin }
 
+// Viewed reports whether the user sees the page that is requested: not so if a browser fetches it ahead.
+func (r *Request) Viewed() bool {
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Purpose") == ""
+}
+
 // Operator reports whether the user sees and changes the settings of the deployment.
 func (r *Request) Operator() bool {
 	return r.isOperator != nil && r.isOperator(r.Context(), r.Identity)

@@ -38,3 +38,14 @@ func Number(n int64) string {
 
 // Money formats an amount in minor units of currency: "€12.50", "CHF 3.00", "−¥250".
 func Money(amount int64, currency string) string { return tariff.Money(amount, currency) }
+
+// Lines returns the lines of a text without the space around them, except for empty ones.
+func Lines(text string) []string {
+	list := []string{}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			list = append(list, line)
+		}
+	}
+	return list
+}

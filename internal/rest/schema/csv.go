@@ -39,6 +39,16 @@ func csvColumns(members []Member, prefix string, secrets bool, header *[]string)
 	return out
 }
 
+// fillRow replaces the cells of a row by the values of a record.
+func fillRow(columns []csvColumn, record []byte, cells [][]byte) error {
+	if len(record) == 0 || record[0] != '{' {
+		return errors.New("the record is no object")
+	}
+	clear(cells)
+	fill(columns, record, cells)
+	return nil
+}
+
 // fill writes the values of an object into their cells.
 func fill(columns []csvColumn, text []byte, cells [][]byte) {
 	next := 0 // records usually have their fields in the declared order
@@ -89,11 +99,9 @@ func (o *CSVWriter) Begin() error {
 
 // Write writes the row of a record, given as the JSON of an answer.
 func (o *CSVWriter) Write(record []byte) error {
-	if len(record) == 0 || record[0] != '{' {
-		return errors.New("the record is no object")
+	if err := fillRow(o.columns, record, o.cells); err != nil {
+		return err
 	}
-	clear(o.cells)
-	fill(o.columns, record, o.cells)
 	o.row = o.row[:0]
 	for i, value := range o.cells {
 		switch {

@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -103,11 +102,9 @@ func (o *ParquetWriter) Begin() error { return nil }
 
 // Write writes the row of a record, given as the JSON of an answer.
 func (o *ParquetWriter) Write(record []byte) error {
-	if len(record) == 0 || record[0] != '{' {
-		return errors.New("the record is no object")
+	if err := fillRow(o.columns, record, o.cells); err != nil {
+		return err
 	}
-	clear(o.cells)
-	fill(o.columns, record, o.cells)
 	o.row = o.row[:0]
 	for i, text := range o.cells {
 		value, defined := parquet.NullValue(), 0
@@ -154,5 +151,5 @@ func (t *Type) parquetValue(text []byte) (parquet.Value, error) {
 	return parquet.ByteArrayValue(text), nil
 }
 
-// End writes what is left, and the footer, without which nobody takes the file for a whole one.
+// End writes the last row group and the footer. Readers refuse a file without one.
 func (o *ParquetWriter) End() error { return o.out.Close() }

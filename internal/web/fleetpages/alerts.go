@@ -141,7 +141,7 @@ func (p *pages) acknowledgeAlert(w http.ResponseWriter, r *web.Request) error {
 // markAlertsRead marks the reader's notices of the alerts of a vehicle as read, by the path of its
 // page. It writes only if there are unread ones.
 func (p *pages) markAlertsRead(r *web.Request, path string) error {
-	if !p.Fleet.Live() || r.Method != http.MethodGet || r.Header.Get("Sec-Purpose") != "" {
+	if !p.Fleet.Live() || !r.Viewed() {
 		return nil
 	}
 	unread, err := p.Desk.HasUnseenAlerts(r.Context(), p.DeskDB, r.OrganizationID, r.UserID, path)
@@ -196,7 +196,7 @@ func kindOf(kind fleet.AlertKind) *alertKind {
 // alertActions is the part of a sentence about actions, with the names of fields in braces.
 const alertActions = ", raise an alert and notify {notify}{create_task?, create a task}{create_ticket?, create a ticket}."
 
-// alertSentence says what a rule does.
+// alertSentence describes a rule.
 func alertSentence(k *alertKind, rule *fleet.AlertRule) string {
 	threshold, unit, notify := k.usual, k.unit, "nobody"
 	if n := rule.ThresholdPercent; n != nil {

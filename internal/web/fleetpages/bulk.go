@@ -41,10 +41,14 @@ var bulkActions = []bulkAction{
 	{name: "type", label: "Change vehicle type", button: "Change the type of %s", done: "changed to another type", member: "type", admin: true},
 }
 
-func findBulkAction(name string) (*bulkAction, error) {
+// findBulkAction returns an action that the reader may carry out.
+func findBulkAction(r *web.Request, name string) (*bulkAction, error) {
 	i := slices.IndexFunc(bulkActions, func(a bulkAction) bool { return a.name == name })
 	if i < 0 {
 		return nil, problem.New(problem.NotFound, "There is no such action on vehicles.")
+	}
+	if bulkActions[i].admin && !r.Admin() {
+		return nil, problem.New(problem.Forbidden, "Only admins of %s can change this. Ask an admin.", r.Organization.Name)
 	}
 	return &bulkActions[i], nil
 }
@@ -126,12 +130,9 @@ func (p *pages) selected(ctx context.Context, r *web.Request) ([]fleet.Vehicle, 
 
 // changeVehicles confirms and carries out an action on the vehicles that the URL selects.
 func (p *pages) changeVehicles(w http.ResponseWriter, r *web.Request) error {
-	action, err := findBulkAction(r.URL.Query().Get("act"))
+	action, err := findBulkAction(r, r.URL.Query().Get("act"))
 	if err != nil {
 		return err
-	}
-	if action.admin && !r.Admin() {
-		return problem.New(problem.Forbidden, "Only admins of %s can change this. Ask an admin.", r.Organization.Name)
 	}
 	vehicles, err := p.selected(r.Context(), r)
 	if err != nil {
@@ -172,12 +173,17 @@ func (p *pages) changeVehicles(w http.ResponseWriter, r *web.Request) error {
 	return p.showForm(w, r, page, fields, f)
 }
 
-// selectionMark differs between different selections.
-func selectionMark(vehicles []fleet.Vehicle) string {
+func vehicleIDs(vehicles []fleet.Vehicle) []string {
 	ids := make([]string, len(vehicles))
 	for i := range vehicles {
 		ids[i] = vehicles[i].ID
 	}
+	return ids
+}
+
+// selectionMark differs between different selections.
+func selectionMark(vehicles []fleet.Vehicle) string {
+	ids := vehicleIDs(vehicles)
 	slices.Sort(ids)
 	sum := sha256.Sum256([]byte(strings.Join(ids, " ")))
 	return hex.EncodeToString(sum[:16])
@@ -274,11 +280,7 @@ const resultCodes = 60
 
 // runBulk carries out an action and shows the result.
 func (p *pages) runBulk(w http.ResponseWriter, r *web.Request, action *bulkAction, value string, vehicles []fleet.Vehicle) error {
-	ids := make([]string, len(vehicles))
-	for i := range vehicles {
-		ids[i] = vehicles[i].ID
-	}
-	outcomes, err := p.Fleet.UpdateVehicles(r.Context(), r.OrganizationID, ids, by(r), func(v *fleet.Vehicle) ([]fleet.VehicleChange, error) {
+	outcomes, err := p.Fleet.UpdateVehicles(r.Context(), r.OrganizationID, vehicleIDs(vehicles), by(r), func(v *fleet.Vehicle) ([]fleet.VehicleChange, error) {
 		return action.changes(v, value)
 	})
 	if err != nil {
@@ -464,12 +466,9 @@ func (p *pages) undoBulk(w http.ResponseWriter, r *web.Request) error {
 	if !ok {
 		return nil
 	}
-	action, err := findBulkAction(values.Get("act"))
+	action, err := findBulkAction(r, values.Get("act"))
 	if err != nil {
 		return err
-	}
-	if action.admin && !r.Admin() {
-		return problem.New(problem.Forbidden, "Only admins of %s can change this. Ask an admin.", r.Organization.Name)
 	}
 	former, ids := formerValues(values)
 	set := values.Get("value")

@@ -194,11 +194,7 @@ func (t *formInput) degrees(name string) *float64 {
 // metadata parses lines of a name, a colon and a value.
 func (t *formInput) metadata(name string) map[string]string {
 	m := map[string]string{}
-	for line := range strings.Lines(t.Get(name)) {
-		line = strings.TrimSpace(line)
-		if line == "" {
-			continue
-		}
+	for _, line := range web.Lines(t.Get(name)) {
 		key, value, ok := strings.Cut(line, ":")
 		if !ok {
 			t.v.AddCode("invalid_format", name, "must be lines such as depot: north")

@@ -85,11 +85,15 @@ func firstFault(e *problem.Error) string {
 	if len(e.Issues) == 0 {
 		return "Correct the amounts to see prices."
 	}
-	fields := web.Fields{{Name: "", Label: "The tariff"}, {Name: "tax_basis_points", Label: "The tax"}, {Name: "unlock_amount", Label: "The price to unlock"}}
 	issue := e.Issues[0]
 	label := "An amount or a number"
-	if f := fields.Field(issue.Path); f != nil {
-		label = f.Label
+	switch issue.Path {
+	case "":
+		label = "The tariff"
+	case "tax_basis_points":
+		label = "The tax"
+	case "unlock_amount":
+		label = "The price to unlock"
 	}
 	return label + " " + issue.Message + "."
 }

@@ -158,15 +158,15 @@ func (p *pages) rideQuery(ctx context.Context, r *web.Request, f *filters, subs 
 	if code := f.get("vehicle"); strings.HasPrefix(code, "veh_") {
 		q.VehicleID = []string{code} // the vehicle may be deleted
 	} else if code != "" {
-		vehicles, _, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Code: []string{code}})
-		if problem.Of(err) == problem.Invalid || err == nil && len(vehicles) == 0 {
-			f.fail("vehicle", "No vehicle has this code.")
-			return q, true, nil
-		}
+		id, err := p.vehicleByCode(ctx, r, code)
 		if err != nil {
 			return q, false, err
 		}
-		q.VehicleID = []string{vehicles[0].ID}
+		if id == "" {
+			f.fail("vehicle", "No vehicle has this code.")
+			return q, true, nil
+		}
+		q.VehicleID = []string{id}
 	}
 	if text := f.get("rider"); text != "" {
 		riders, all, err := p.ridersOf(ctx, r, text)
@@ -281,18 +281,12 @@ func (p *pages) rideLinks(ctx context.Context, r *web.Request, rides []fleet.Rid
 			riders[list[i].ID] = namedLink{p.base + "/riders/" + list[i].ID, riderName(&list[i])}
 		}
 	}
-	if len(vehicleIDs) > 0 {
-		docs, err := p.Fleet.VehiclesByID(ctx, p.DB, r.OrganizationID, vehicleIDs)
-		if err != nil {
-			return nil, nil, err
-		}
-		list, err := decode[struct{ ID, Code string }](docs)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, v := range list {
-			vehicles[v.ID] = namedLink{p.base + "/vehicles/" + v.ID, v.Code}
-		}
+	codes, err := p.codesOf(ctx, r, vehicleIDs)
+	if err != nil {
+		return nil, nil, err
+	}
+	for id, code := range codes {
+		vehicles[id] = namedLink{p.base + "/vehicles/" + id, code}
 	}
 	for _, id := range vehicleIDs {
 		if vehicles[id].Path != "" {
@@ -390,6 +384,23 @@ func (p *pages) ridersOf(ctx context.Context, r *web.Request, text string) (list
 		q.After = next
 	}
 	return list, false, nil
+}
+
+// codesOf returns the codes of vehicles, by id. Deleted ones have none.
+func (p *pages) codesOf(ctx context.Context, r *web.Request, vehicleIDs []string) (map[string]string, error) {
+	codes := make(map[string]string)
+	if len(vehicleIDs) == 0 {
+		return codes, nil
+	}
+	docs, err := p.Fleet.VehiclesByID(ctx, p.DB, r.OrganizationID, vehicleIDs)
+	if err != nil {
+		return nil, err
+	}
+	list, err := decode[struct{ ID, Code string }](docs)
+	for _, v := range list {
+		codes[v.ID] = v.Code
+	}
+	return codes, err
 }
 
 // command is a curl command for the environment's API.

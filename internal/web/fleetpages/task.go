@@ -212,7 +212,7 @@ func (p *pages) newTask(w http.ResponseWriter, r *web.Request) error {
 			AssigneeID: fleet.NullString(input.text("assignee_id")), TakesVehicleOut: input.on("takes_vehicle_out"), DueAt: input.moment("due_at", r.Now.Location()),
 			DueOdometerMeters: input.optional("due_odometer_meters"), Recurrence: input.recurrence(),
 		}
-		for _, text := range lines(input.Get("checklist")) {
+		for _, text := range web.Lines(input.Get("checklist")) {
 			n.Checklist = append(n.Checklist, fleet.TaskItem{Text: text})
 		}
 		if from.ticket != nil {
@@ -281,7 +281,7 @@ func (p *pages) editTask(w http.ResponseWriter, r *web.Request) error {
 				return err
 			}
 			var items []fleet.TaskItem
-			for _, text := range lines(input.Get("checklist")) {
+			for _, text := range web.Lines(input.Get("checklist")) {
 				done := slices.ContainsFunc(now.Checklist, func(item fleet.TaskItem) bool { return item.Done && item.Text == text })
 				items = append(items, fleet.TaskItem{Text: text, Done: done})
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -143,10 +144,10 @@ func (p *pages) tasks(w http.ResponseWriter, r *web.Request) error {
 
 // vehicleByCode returns the id of the vehicle with a code; empty if there is none.
 func (p *pages) vehicleByCode(ctx context.Context, r *web.Request, code string) (string, error) {
-	if len(code) > 64 { // longer than any code
+	docs, _, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Code: []string{code}})
+	if problem.Of(err) == problem.Invalid { // no vehicle has such a code
 		return "", nil
 	}
-	docs, _, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Code: []string{code}})
 	if len(docs) == 0 || err != nil {
 		return "", err
 	}
@@ -171,23 +172,15 @@ func (p *pages) taskTable(ctx context.Context, r *web.Request, docs []fleet.Reco
 	if err != nil {
 		return table, err
 	}
-	codes := make(map[string]string)
-	if vehicles {
-		ids := make([]string, len(tasks))
-		for i := range tasks {
-			ids[i] = tasks[i].VehicleID
+	var ids []string
+	for i := range tasks {
+		if vehicles {
+			ids = append(ids, tasks[i].VehicleID)
 		}
-		found, err := p.Fleet.VehiclesByID(ctx, p.DB, r.OrganizationID, ids)
-		if err != nil {
-			return table, err
-		}
-		list, err := decode[struct{ ID, Code string }](found)
-		if err != nil {
-			return table, err
-		}
-		for _, v := range list {
-			codes[v.ID] = v.Code
-		}
+	}
+	codes, err := p.codesOf(ctx, r, ids)
+	if err != nil {
+		return table, err
 	}
 	for i := range tasks {
 		t := &tasks[i]
@@ -230,17 +223,6 @@ func personName(people []web.Option, id fleet.NullString) string {
 		return name
 	}
 	return "Former member"
-}
-
-// lines splits a text into its lines without empty ones.
-func lines(text string) []string {
-	var list []string
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" {
-			list = append(list, line)
-		}
-	}
-	return list
 }
 
 // taskFields are the editable fields of a task.

@@ -170,13 +170,9 @@ func typeOf(subs []fleet.Subaccount, id string) (*fleet.Subaccount, *fleet.Vehic
 // typeOptions lists the vehicle types, with their subaccounts if there are several.
 func typeOptions(subs []fleet.Subaccount) []web.Option {
 	var list []web.Option
-	for _, s := range subs {
-		for _, t := range s.VehicleTypes {
-			o := web.Option{Value: t.ID, Label: t.Name}
-			if len(subs) > 1 {
-				o.Label = s.Name + ": " + t.Name
-			}
-			list = append(list, o)
+	for i := range subs {
+		for _, t := range subs[i].VehicleTypes {
+			list = append(list, optionIn(subs, &subs[i], t.ID, t.Name))
 		}
 	}
 	return list

@@ -429,11 +429,7 @@ func (t *formInput) shape(name string) (a geo.Area) {
 // parseCorners parses lines of latitude and longitude as a closed ring. If one is malformed, it
 // is returned in wrong.
 func parseCorners(text string) (ring [][2]float64, wrong string) {
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if line == "" {
-			continue
-		}
+	for _, line := range web.Lines(text) {
 		parts := strings.FieldsFunc(line, func(c rune) bool { return c == ',' || c == ';' || c == ' ' || c == '\t' })
 		if len(parts) != 2 {
 			return nil, line

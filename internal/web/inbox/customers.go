@@ -276,17 +276,6 @@ func customerFields(c *desk.Customer) web.Fields {
 	}
 }
 
-// lines returns the non-empty lines of text.
-func lines(text string) []string {
-	list := []string{}
-	for l := range strings.Lines(text) {
-		if l = strings.TrimSpace(l); l != "" {
-			list = append(list, l)
-		}
-	}
-	return list
-}
-
 // customerForm renders a customer's form.
 func (p *pages) customerForm(w http.ResponseWriter, r *web.Request, title, cancel, was string, fields web.Fields, status int) error {
 	fields.Focus()
@@ -314,7 +303,7 @@ func (p *pages) createCustomer(w http.ResponseWriter, r *web.Request) error {
 	var c desk.Customer
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
 		c, err = p.Desk.CreateCustomerTx(r.Context(), tx, r.OrganizationID, desk.NewCustomer{
-			Name: strings.TrimSpace(form.Get("name")), Emails: lines(form.Get("emails")), Phones: lines(form.Get("phones")), ExternalID: strings.TrimSpace(form.Get("external_id")),
+			Name: strings.TrimSpace(form.Get("name")), Emails: web.Lines(form.Get("emails")), Phones: web.Lines(form.Get("phones")), ExternalID: strings.TrimSpace(form.Get("external_id")),
 		})
 		return err
 	})
@@ -343,7 +332,7 @@ func (p *pages) updateCustomer(w http.ResponseWriter, r *web.Request) error {
 		return nil
 	}
 	id := r.PathValue("id")
-	emails, phones := lines(form.Get("emails")), lines(form.Get("phones"))
+	emails, phones := web.Lines(form.Get("emails")), web.Lines(form.Get("phones"))
 	var now desk.Customer
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
 		if now, err = p.Desk.Customer(r.Context(), tx, r.OrganizationID, id); err != nil {

@@ -157,7 +157,7 @@ func (p *pages) ticket(w http.ResponseWriter, r *web.Request) error {
 // markRead marks the ticket's messages as read by the user. It writes only if there are
 // unread ones, so that viewing a ticket costs no write.
 func (p *pages) markRead(r *web.Request, t *desk.Ticket) error {
-	if r.Method != http.MethodGet || r.Header.Get("Sec-Purpose") != "" {
+	if !r.Viewed() {
 		return nil
 	}
 	unread, err := p.Desk.Unread(r.Context(), p.DB, r.UserID, []desk.Ticket{*t})
