@@ -170,9 +170,9 @@ func errTooBroad() error {
 
 // candidate is a row of the page.
 type candidate struct {
-	id    string
-	value int64 // the sort key: number, updated_at, due_at or the priority's rank
-	tie   int64 // the number, for ties of priority
+	id     string
+	value  int64 // the sort key: number, created_at, updated_at, due_at or the priority's rank
+	number int64
 }
 
 // ticketFinder finds the tickets of one page. It walks the index of the sort key, which has the
@@ -247,7 +247,7 @@ func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID 
 func (f *ticketFinder) find() error {
 	walks, step := f.walks(), f.limits.walk
 	if f.isNarrow() {
-		if f.words != nil {
+		if f.words != nil && f.postgres {
 			step = max(step, f.words.documents/2) // each statement reads them
 		}
 	} else if done, err := f.walk(&walks, step); err != nil || done {
@@ -259,11 +259,7 @@ func (f *ticketFinder) find() error {
 	}
 	for !f.untested && step < f.limits.work && min(8*step, f.limits.work) < cost && (set == nil || !set.ordered) {
 		step = min(8*step, f.limits.work)
-		walk := f.walk
-		if f.joinsWalks(walks) {
-			walk, step = f.walkTogether, f.limits.work
-		}
-		if done, err := walk(&walks, step); err != nil || done {
+		if done, err := f.walk(&walks, step); err != nil || done {
 			return err
 		}
 	}
@@ -280,7 +276,7 @@ func (f *ticketFinder) find() error {
 func (f *ticketFinder) isNarrow() bool {
 	q := f.query
 	return len(q.Number) > 0 || len(q.ExternalID) > 0 || len(q.CustomerID) > 0 || !q.UpdatedAt.Whole() && f.sort.Field != ByUpdatedAt ||
-		f.words != nil && (f.words.documents <= f.limits.walk || !f.words.oneByOne && !f.byNumber())
+		f.words != nil && (f.words.documents <= f.limits.walk || f.postgres && !f.words.oneByOne && !f.byNumber())
 }
 
 // byNumber reports whether the list is in the order of the numbers.
@@ -327,10 +323,10 @@ func (f *ticketFinder) cursorAfter(c *candidate) *keyset.Cursor {
 	case ByUpdatedAt, ByDueAt:
 		return &keyset.Cursor{Value: strconv.FormatInt(c.value, 10), ID: c.id}
 	case ByPriority:
-		return &keyset.Cursor{Value: string(Priorities[c.value]), ID: strconv.FormatInt(c.tie, 10)}
+		return &keyset.Cursor{Value: string(Priorities[c.value]), ID: strconv.FormatInt(c.number, 10)}
 	case ByCreatedAt:
 		if f.unordered {
-			return &keyset.Cursor{Value: strconv.FormatInt(c.value, 10), ID: strconv.FormatInt(c.tie, 10)}
+			return &keyset.Cursor{Value: strconv.FormatInt(c.value, 10), ID: strconv.FormatInt(c.number, 10)}
 		}
 		fallthrough
 	default:
@@ -386,10 +382,10 @@ func (f *ticketFinder) bounds() (bool, error) {
 
 // indexWalk is a scan of an index in the order of the list.
 type indexWalk struct {
-	key       string // the column that orders the entries: number, created_at, updated_at or due_at
-	rank      int64  // of the priority, if the list is sorted by it
-	low, high int64  // bounds of the key; inclusive
-	within    bool   // the position of the cursor is in the scan
+	key       string   // the column that orders the entries: number, created_at, updated_at or due_at
+	priority  Priority // of its entries; empty: all
+	low, high int64    // bounds of the key; inclusive
+	within    bool     // the position of the cursor is in the scan
 }
 
 // walks returns the scans that yield the list, one after another.
@@ -409,7 +405,7 @@ func (f *ticketFinder) walks() []indexWalk {
 			r := int64(rank)
 			passed := after && (r < f.value && !f.sort.Descending || r > f.value && f.sort.Descending)
 			if wanted := f.query.Priority; !passed && (len(wanted) == 0 || slices.Contains(wanted, p)) {
-				list = append(list, indexWalk{key: ByNumber, rank: r, low: f.first, high: f.last, within: after && r == f.value})
+				list = append(list, indexWalk{key: ByNumber, priority: p, low: f.first, high: f.last, within: after && r == f.value})
 			}
 		}
 		if f.sort.Descending {
@@ -423,7 +419,17 @@ func (f *ticketFinder) walks() []indexWalk {
 			return []indexWalk{w}
 		}
 	}
-	return []indexWalk{{key: ByNumber, low: f.first, high: f.last}}
+	w := indexWalk{key: ByNumber, low: f.first, high: f.last}
+	if f.walksPriority() {
+		w.priority = f.query.Priority[0]
+	}
+	return []indexWalk{w}
+}
+
+// walksPriority reports whether a list in the order of numbers walks the index of priorities, for its only one. Not
+// for a search, which reads the documents of all numbers between those that it scans.
+func (f *ticketFinder) walksPriority() bool {
+	return f.byNumber() && len(f.query.Priority) == 1 && f.words == nil
 }
 
 // walk continues the scans by at most about limit entries' worth of work, and removes the scanned
@@ -431,6 +437,19 @@ func (f *ticketFinder) walks() []indexWalk {
 func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error) {
 	limit /= f.entryCost()
 	for len(*walks) > 0 && limit > 0 {
+		if f.readsDocuments() {
+			n, more, err := f.walkDocuments(&(*walks)[0], limit)
+			switch {
+			case err != nil:
+				return false, err
+			case len(f.found) == f.want:
+				return true, nil
+			case more:
+				return false, nil
+			}
+			*walks, limit = (*walks)[1:], limit-n
+			continue
+		}
 		w := (*walks)[0]
 		rest, divided, err := f.shorten(&w, limit)
 		if err != nil {
@@ -457,37 +476,65 @@ func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error
 	return len(*walks) == 0, nil
 }
 
-// joinsWalks reports whether one statement should run the scans: it reads the documents of a search once, not
-// once for each priority. SQLite yields the rows of one scan after those of another; PostgreSQL may not.
-func (f *ticketFinder) joinsWalks(walks []indexWalk) bool {
-	return !f.postgres && len(walks) > 1 && f.words != nil && !f.words.oneByOne && f.query.UpdatedAt.Whole()
+// readsDocuments reports whether the walk tests for the search here, with the documents of all scans: SQLite takes three
+// times as long. In the order of numbers it is enough to read the documents of the scanned ones.
+func (f *ticketFinder) readsDocuments() bool {
+	return f.words != nil && !f.words.oneByOne && !f.postgres && !f.byNumber()
 }
 
-// walkTogether is [ticketFinder.walk] of the scans of several priorities by one statement.
-func (f *ticketFinder) walkTogether(walks *[]indexWalk, limit int) (done bool, err error) {
-	limit /= f.entryCost()
-	from := func(st *keyset.Statement) string {
-		scans := make([]string, len(*walks))
-		for i, w := range *walks {
-			scans[i] = fmt.Sprintf("SELECT * FROM (SELECT t.id, t.number, t.status, t.priority, t.channel, t.assignee_id FROM tickets t WHERE %s ORDER BY %s LIMIT %d)",
-				f.indexRange(st, w), f.order(&w), limit)
+// walkDocuments continues one scan by about limit entries, and shortens it by them. It returns how many there
+// were, and whether there are more.
+func (f *ticketFinder) walkDocuments(w *indexWalk, limit int) (entries int, more bool, err error) {
+	documented, err := f.words.readTickets(f.ctx, f.q)
+	if err != nil {
+		return 0, false, err
+	}
+	f.searchDone = true // for the predicate
+	defer func() { f.searchDone = false }()
+	value, tie := f.walkKey(w)
+	st := f.newStatement()
+	st.Addf("SELECT t.number, t.%s, CASE WHEN %s%s THEN 1 ELSE 0 END", w.key, f.predicate(st, w.key != ByUpdatedAt), f.afterCursor(st, value, tie))
+	st.Addf(" FROM tickets t WHERE %s ORDER BY %s", f.indexRange(st, *w), f.order(w))
+	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
+	if err != nil {
+		return 0, false, err
+	}
+	defer rows.Close()
+	var numbers []int64
+	var last int64 // key
+	for len(f.found)+len(numbers) < f.want && rows.Next() {
+		var number, key, matches int64
+		if err := rows.Scan(&number, &key, &matches); err != nil {
+			return 0, false, err
 		}
-		return fmt.Sprintf("(SELECT * FROM (%s) LIMIT %d) AS t WHERE TRUE", strings.Join(scans, " UNION ALL "), limit)
-	}
-	if err := f.read(from, "", nil); err != nil || f.untested {
-		return false, err
-	}
-	if len(f.found) == f.want {
-		return true, nil
-	}
-	for len(*walks) > 0 {
-		n, err := f.entries(&(*walks)[0], limit)
-		if err != nil || n >= limit {
-			return false, err
+		if more = entries >= limit && key != last; more {
+			break
 		}
-		*walks, limit = (*walks)[1:], limit-n
+		if _, ok := documented[number]; ok && matches == 1 {
+			numbers = append(numbers, number)
+		}
+		entries, last = entries+1, key
 	}
-	return true, nil
+	if err := rows.Close(); err != nil {
+		return 0, false, err
+	}
+	if more {
+		w.passed(last, f.sort.Descending)
+	}
+	if len(numbers) == 0 {
+		return entries, more, nil
+	}
+	return entries, more, f.readNumbers(numbers, value)
+}
+
+// passed shortens the scan by its entries up to a key.
+func (w *indexWalk) passed(key int64, descending bool) {
+	w.within = false
+	if descending {
+		w.high = key - 1
+	} else {
+		w.low = key + 1
+	}
 }
 
 // shorten divides a scan of more than limit entries after about the limit. It returns false if the
@@ -502,11 +549,11 @@ func (f *ticketFinder) shorten(w *indexWalk, limit int) (rest indexWalk, divided
 		return rest, false, err
 	}
 	rest = *w
-	rest.within = false
+	rest.passed(last, f.sort.Descending)
 	if f.sort.Descending {
-		w.low, rest.high = last, last-1
+		w.low = last
 	} else {
-		w.high, rest.low = last, last+1
+		w.high = last
 	}
 	return rest, true, nil
 }
@@ -525,7 +572,7 @@ func (f *ticketFinder) order(w *indexWalk) string {
 	switch {
 	case w.key == ByUpdatedAt || w.key == ByDueAt:
 		return fmt.Sprintf("t.%s %s, t.id %[2]s", w.key, order)
-	case f.sort.Field == ByPriority || w.key == ByNumber && f.unordered:
+	case w.priority != "" || w.key == ByNumber && f.unordered:
 		return "t.number " + order
 	default:
 		return fmt.Sprintf("t.created_at %s, t.number %[1]s", order)
@@ -537,8 +584,8 @@ func (f *ticketFinder) order(w *indexWalk) string {
 func (f *ticketFinder) indexRange(st *keyset.Statement, w indexWalk) string {
 	where := "t.organization_id = $1"
 	switch {
-	case f.sort.Field == ByPriority:
-		where += " AND t.priority = '" + string(Priorities[w.rank]) + "'"
+	case w.priority != "":
+		where += " AND t.priority = '" + string(w.priority) + "'"
 		if w.within {
 			w.low, w.high = f.fromCursor(w, f.tie.(int64))
 		}
@@ -596,8 +643,10 @@ func (f *ticketFinder) cost(s *filterSet) int {
 	switch {
 	case s.from != nil && s.id == "":
 		return 1
-	case s.id == "t.id" && (len(f.query.Tags) > 0 || f.words != nil && !f.words.oneByOne):
+	case s.id == "t.id" && len(f.query.Tags) > 0:
 		return tagCost + 1
+	case s.id == "t.id" && f.words != nil && !f.words.oneByOne:
+		return 1
 	default:
 		return rowCost
 	}
@@ -629,7 +678,14 @@ func (f *ticketFinder) filterSets() (sets []filterSet) {
 		})
 	}
 	if f.words != nil {
-		add("", nil)
+		sets = append(sets, filterSet{ordered: f.byNumber() && !f.words.oneByOne && !f.postgres}) // PostgreSQL's number of documents is an estimate
+	}
+	live := len(q.Status) > 0 && !slices.Contains(q.Status, StatusClosed)
+	liveStatus := func(st *keyset.Statement) string {
+		return tickets + "t.status <> 'closed' AND t.status IN (" + keyset.Placeholders(st, q.Status) + ")"
+	}
+	if live && len(q.AssigneeID) > 0 {
+		add(id, func(st *keyset.Statement) string { return liveStatus(st) + " AND " + f.assignee(st) })
 	}
 	if len(q.AssigneeID) > 0 {
 		addOrdered(id, len(q.AssigneeID), func(st *keyset.Statement) string { return tickets + f.assignee(st) + f.numberRange(st) })
@@ -647,10 +703,8 @@ func (f *ticketFinder) filterSets() (sets []filterSet) {
 	if f.sort.Field == ByDueAt {
 		entries = id
 	}
-	if len(q.Status) > 0 && !slices.Contains(q.Status, StatusClosed) {
-		add(entries, func(st *keyset.Statement) string {
-			return tickets + "t.status <> 'closed' AND t.status IN (" + keyset.Placeholders(st, q.Status) + ")"
-		})
+	if live {
+		add(entries, liveStatus)
 	}
 	if !q.UpdatedAt.Whole() && f.sort.Field != ByUpdatedAt { // else the walk has this range
 		add(entries, func(st *keyset.Statement) string { return tickets + "t." + f.updatedAt(st) })
@@ -666,7 +720,7 @@ func (f *ticketFinder) filterSets() (sets []filterSet) {
 			return "tickets t WHERE " + f.createdRange(st, f.first, f.last)
 		})
 	}
-	if len(q.Priority) > 0 {
+	if len(q.Priority) > 0 && !f.walksPriority() {
 		add(entries, func(st *keyset.Statement) string {
 			return tickets + "t.priority IN (" + keyset.Placeholders(st, q.Priority) + ")" + f.numberRange(st)
 		})
@@ -730,10 +784,10 @@ func (f *ticketFinder) readOrdered(set *filterSet, cost int) error {
 	order, _ := f.sort.SQL()
 	most := f.limits.work / f.cost(set)
 	for n := f.want; ; n *= 16 {
-		if 4*n > most {
+		if 4*n > min(most, cost/f.cost(set)) {
 			n = most // each part is read from the beginning
 		}
-		if err := f.sortSet(set, fmt.Sprintf(" ORDER BY t.number %s LIMIT %d", order, n)); err != nil || len(f.found) == f.want || n*f.cost(set) >= cost {
+		if err := f.sortSet(set, fmt.Sprintf(" ORDER BY number %s LIMIT %d", order, n)); err != nil || len(f.found) == f.want || n*f.cost(set) >= cost {
 			return err
 		}
 		if n == most {
@@ -752,7 +806,7 @@ func (f *ticketFinder) sortSet(set *filterSet, part string) error {
 	case set.from == nil:
 		f.searchDone = true
 		from = func(st *keyset.Statement) string {
-			return "(SELECT DISTINCT " + f.words.numbers(st) + ") AS s CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = s.number"
+			return "(SELECT DISTINCT " + f.words.numbers(st) + part + ") AS s CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = s.number"
 		}
 	case set.id != "":
 		from = func(st *keyset.Statement) string {
@@ -789,13 +843,46 @@ func (f *ticketFinder) sortKey() (value, tie string) {
 	return "t.number", "t.number"
 }
 
-// read adds the matching tickets t of a table with a condition, in order, up to the page size. The order is
-// empty if the table has it. w is the walk, if it is one.
-func (f *ticketFinder) read(from func(st *keyset.Statement) string, order string, w *indexWalk) error {
-	value, tie := f.sortKey()
-	if w != nil && f.sort.Field == ByPriority {
-		value = strconv.FormatInt(w.rank, 10)
+// afterCursor writes that the sort key comes after the cursor, if there is one, after another condition.
+func (f *ticketFinder) afterCursor(st *keyset.Statement, value, tie string) string {
+	if f.query.After == nil {
+		return ""
 	}
+	_, later := f.sort.SQL()
+	return fmt.Sprintf(" AND coalesce((%s, %s) %s (%s, %s), FALSE)", value, tie, later, st.Arg(f.value), st.Arg(f.tie))
+}
+
+// readNumbers adds the tickets with the numbers, in this order.
+func (f *ticketFinder) readNumbers(numbers []int64, value string) error {
+	place := make(map[int64]int, len(numbers))
+	for i, n := range numbers {
+		place[n] = i
+	}
+	list, err := db.All(f.ctx, f.q, func(row db.Row) (c candidate, err error) {
+		err = row.Scan(&c.value, &c.number, &c.id)
+		return c, err
+	}, "SELECT "+value+", t.number, t.id FROM unnest($2::bigint[]) AS n(value) CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = n.value", f.organization, numbers)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(list, func(a, b candidate) int { return place[a.number] - place[b.number] })
+	f.found = append(f.found, list...)
+	return nil
+}
+
+// walkKey returns the expressions of the sort key and its tie for a scan.
+func (f *ticketFinder) walkKey(w *indexWalk) (value, tie string) {
+	value, tie = f.sortKey()
+	if w != nil && f.sort.Field == ByPriority {
+		value = strconv.Itoa(slices.Index(Priorities[:], w.priority))
+	}
+	return value, tie
+}
+
+// read adds the matching tickets t of a table with a condition, in order, up to the page size. w is the
+// walk, if it is one.
+func (f *ticketFinder) read(from func(st *keyset.Statement) string, order string, w *indexWalk) error {
+	value, tie := f.walkKey(w)
 	if w != nil && f.words != nil && f.byNumber() {
 		all := f.words
 		f.words = all.among(w.low, w.high)
@@ -808,16 +895,9 @@ func (f *ticketFinder) read(from func(st *keyset.Statement) string, order string
 		match = "CASE WHEN " + f.words.ticketCondition(st) + " THEN 1 ELSE 0 END"
 	}
 	st.Addf("SELECT t.value, t.number, t.id, %s FROM (SELECT %s AS value, t.number, t.id FROM ", match, value)
-	st.Addf("%s AND coalesce(%s, FALSE)", from(st), f.predicate(st, w != nil && w.key != ByUpdatedAt))
-	if f.query.After != nil {
-		_, later := f.sort.SQL()
-		st.Addf(" AND coalesce((%s, %s) %s (%s, %s), FALSE)", value, tie, later, st.Arg(f.value), st.Arg(f.tie))
-	}
-	if order != "" {
-		st.Addf(" ORDER BY %s", order)
-	}
+	st.Addf("%s AND coalesce(%s, FALSE)%s", from(st), f.predicate(st, w != nil && w.key != ByUpdatedAt), f.afterCursor(st, value, tie))
 	// The condition outside stops SQLite from testing for the search before it sorts.
-	st.Addf(" LIMIT %d) AS t WHERE t.number > 0", most)
+	st.Addf(" ORDER BY %s LIMIT %d) AS t WHERE t.number > 0", order, most)
 	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
 	if err != nil {
 		return err
@@ -827,7 +907,7 @@ func (f *ticketFinder) read(from func(st *keyset.Statement) string, order string
 	for ; len(f.found) < f.want && rows.Next(); n++ {
 		var c candidate
 		var matches int64
-		if err := rows.Scan(&c.value, &c.tie, &c.id, &matches); err != nil {
+		if err := rows.Scan(&c.value, &c.number, &c.id, &matches); err != nil {
 			return err
 		}
 		if matches == 1 {

@@ -116,6 +116,8 @@ type wordQuery struct {
 	first, last int64 // bounds of the documents; inclusive
 	documents   int   // that match, about; more than the limit if they exceed it
 	oneByOne    bool  // they exceed it: tickets are tested for a match, one by one
+
+	tickets map[int64]struct{} // see readTickets
 }
 
 // readWords parses query.Text. It returns false if there can be no match.
@@ -232,6 +234,29 @@ func (w *wordQuery) among(low, high int64) *wordQuery {
 	part.first, part.last = documentRange(w.code, low, high)
 	part.oneByOne = false
 	return &part
+}
+
+// readTickets returns the numbers of the tickets with a matching document, which it reads once.
+func (w *wordQuery) readTickets(ctx context.Context, q db.Querier) (map[int64]struct{}, error) {
+	if w.tickets != nil {
+		return w.tickets, nil
+	}
+	st := new(keyset.Statement)
+	st.Addf("SELECT %s", w.numbers(st))
+	rows, err := q.Query(ctx, st.String(), st.Args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	w.tickets = make(map[int64]struct{})
+	for rows.Next() {
+		var n int64
+		if err := rows.Scan(&n); err != nil {
+			return nil, err
+		}
+		w.tickets[n] = struct{}{}
+	}
+	return w.tickets, rows.Close()
 }
 
 // numbers returns a query, without its SELECT, of the numbers of the tickets with a matching

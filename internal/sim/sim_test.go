@@ -26,11 +26,9 @@ import (
 var (
 	seed  = flag.Uint64("seed", 0, "simulate this seed only, and log each step")
 	from  = flag.Uint64("from", 1, "the first seed")
-	seeds = flag.Int("seeds", 0, "how many seeds; 0: as many as 1,000 days of a node take, or 4 with -short")
+	seeds = flag.Int("seeds", 0, "how many seeds; 0: as many as -days take, or 4 with -short")
+	days  = flag.Int64("days", 500, "how many days of a node are simulated at least, without -seeds")
 )
-
-// leastDays is what a run without -seeds simulates, in days of a node.
-const leastDays = 1000
 
 // childVariable is set in a child process, which simulates -seed.
 const childVariable = "KICKSTAND_SIM_CHILD"
@@ -93,10 +91,10 @@ func TestSim(t *testing.T) {
 		count = 4
 	}
 	begun := time.Now()
-	var begunSeeds, days atomic.Int64 // days in thousandths
+	var begunSeeds, simulated atomic.Int64 // simulated days in thousandths
 	var failed atomic.Bool
 	more := func() bool {
-		return !failed.Load() && (count == 0 && days.Load() < leastDays*1000 || begunSeeds.Load() < int64(count))
+		return !failed.Load() && (count == 0 && simulated.Load() < *days*1000 || begunSeeds.Load() < int64(count))
 	}
 	var workers sync.WaitGroup
 	for range runtime.NumCPU() {
@@ -104,7 +102,7 @@ func TestSim(t *testing.T) {
 			for more() {
 				seed := *from + uint64(begunSeeds.Add(1)) - 1
 				r := child(t, template, seed, nil)
-				days.Add(int64(r.days * 1000))
+				simulated.Add(int64(r.days * 1000))
 				if r.failed {
 					t.Errorf("seed %d failed; replay it with: go test ./internal/sim -run TestSim -seed %[1]d\n%s", seed, r.output)
 					failed.Store(true)
@@ -114,7 +112,7 @@ func TestSim(t *testing.T) {
 	}
 	workers.Wait()
 	took := time.Since(begun)
-	total := float64(days.Load()) / 1000
+	total := float64(simulated.Load()) / 1000
 	t.Logf("%d seeds, %.0f node-days in %.1f s: %.1f node-days/s", begunSeeds.Load(), total, took.Seconds(), total/took.Seconds())
 }
 
