@@ -130,6 +130,8 @@ type intake struct {
 	vehicles    []*reportingVehicle // in the order of their ids
 	subaccounts map[string]*Subaccount
 	alertFacts  *alertFacts // nil: no alert rule is enabled
+
+	before, after []column // memory of the columns of one vehicle
 }
 
 // reportingVehicle is a locked vehicle with its reports.
@@ -467,7 +469,8 @@ func (in *intake) save(ctx context.Context, v *reportingVehicle) error {
 	}
 	in.s.notify(in.tx, in.org.id, VehicleKind, v.ID)
 	v.saved = v.changes
-	if err := queueUpdate(ctx, in.tx, "vehicles", in.org.id, v.ID, v.stored.columns(), v.columns()); err != nil {
+	in.before, in.after = v.stored.appendColumns(in.before[:0]), v.appendColumns(in.after[:0])
+	if err := queueUpdate(ctx, in.tx, "vehicles", in.org.id, v.ID, in.before, in.after); err != nil {
 		return err
 	}
 	return v.insertStateChanges(ctx, in.tx, in.org.id)

@@ -180,37 +180,40 @@ func (v *Vehicle) check(faults *problem.Validation) {
 }
 
 // columns are the columns stored beside the document.
-func (v *Vehicle) columns() []column {
+func (v *Vehicle) columns() []column { return v.appendColumns(nil) }
+
+// appendColumns appends the columns to a slice, whose memory is used again.
+func (v *Vehicle) appendColumns(to []column) []column {
 	var cell, inPlace, inRegion any
 	if p := v.Location; p != nil {
 		at := geo.CellAt(geo.Millionths(p.Lat), geo.Millionths(p.Lng))
 		cell, inPlace, inRegion = at, geo.PlaceOf(at), geo.RegionOf(at)
 	}
-	return []column{
-		{"id", v.ID},
-		{"subaccount_id", v.SubaccountID},
-		{"revision", v.revision},
-		{"external_id", idValue(v.ExternalID)},
-		{"code", strings.ToLower(v.Code)},
-		{"device_id", idValue(v.DeviceID)},
-		{"vehicle_type_id", v.VehicleTypeID},
-		{"form_factor", v.FormFactor},
-		{"state", string(v.State)},
-		{"former_state", db.Text(string(v.formerState))},
-		{"former_event", db.Text(string(v.formerEvent))},
-		{"battery_percent", integerValue(v.BatteryPercent)},
-		{"last_reported_at", db.Time(v.LastReportedAt.Std())},
-		{"cell", cell},
-		{place, inPlace},
-		{region, inRegion},
-		{"due_at", db.Time(v.dueAt)},
-		{"seen_at", db.Time(v.seenAt)},
-		{"odometer_at", db.Time(v.odometerAt)},
-		{"alert_at", db.Time(v.alertAt)},
-		{"idle_from", v.idleValue()},
-		{"updated_at", db.Time(v.UpdatedAt.Std())},
-		{"doc", string(v.doc)},
-	}
+	return append(to,
+		column{"id", v.ID},
+		column{"subaccount_id", v.SubaccountID},
+		column{"revision", v.revision},
+		column{"external_id", idValue(v.ExternalID)},
+		column{"code", strings.ToLower(v.Code)},
+		column{"device_id", idValue(v.DeviceID)},
+		column{"vehicle_type_id", v.VehicleTypeID},
+		column{"form_factor", v.FormFactor},
+		column{"state", string(v.State)},
+		column{"former_state", db.Text(string(v.formerState))},
+		column{"former_event", db.Text(string(v.formerEvent))},
+		column{"battery_percent", integerValue(v.BatteryPercent)},
+		column{"last_reported_at", db.Time(v.LastReportedAt.Std())},
+		column{"cell", cell},
+		column{place, inPlace},
+		column{region, inRegion},
+		column{"due_at", db.Time(v.dueAt)},
+		column{"seen_at", db.Time(v.seenAt)},
+		column{"odometer_at", db.Time(v.odometerAt)},
+		column{"alert_at", db.Time(v.alertAt)},
+		column{"idle_from", v.idleValue()},
+		column{"updated_at", db.Time(v.UpdatedAt.Std())},
+		column{"doc", string(v.doc)},
+	)
 }
 
 // misplaced selects the vehicles whose places a previous version of the program did not set.
