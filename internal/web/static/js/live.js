@@ -8,6 +8,7 @@
 const shared = new BroadcastChannel("kickstand-live");
 let mark = document.body.dataset.liveMark;
 let leads = false;
+let source;
 
 shared.onmessage = ({ data }) => {
   // Missed events concern this tab only.
@@ -24,7 +25,7 @@ async function stream() {
 
 // Resolves when the browser closes the stream, as after a refusal.
 function listen() {
-  const source = new EventSource("/live?since=" + encodeURIComponent(mark));
+  source = new EventSource("/live?since=" + encodeURIComponent(mark));
   source.onmessage = (event) => {
     mark = event.lastEventId;
     const topics = event.data.split("\n");
@@ -37,6 +38,11 @@ function listen() {
     };
   });
 }
+
+// The server ends the stream with the session, before the next page is there.
+document.addEventListener("submit", ({ target }) => {
+  if (target.getAttribute("action") === "/sign-out") source?.close();
+});
 
 // Retry after a pause if the limit is reached or the server is unavailable, but not
 // after the session has ended.
