@@ -428,10 +428,14 @@ func (l *VehicleAlert) Sentence() string {
 	return fmt.Sprintf("Vehicle %s was outside its zones.", l.VehicleCode)
 }
 
-// minutesText returns a number of minutes in words, in hours if these are whole.
+// minutesText returns a time in words, rounded down: up to two hours in minutes, up to two days in
+// hours, then in days.
 func minutesText(n int64) string {
 	unit := "minute"
-	if n >= 60 && n%60 == 0 {
+	switch {
+	case n >= 2*24*60:
+		n, unit = n/(24*60), "day"
+	case n >= 2*60:
 		n, unit = n/60, "hour"
 	}
 	if n != 1 {
