@@ -511,3 +511,13 @@ func TestNoStatementsWithoutRules(t *testing.T) {
 	y.travel(t, 100*time.Hour)
 	y.write(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteZoneTx(ctx, tx, y.org, y.zone.ID) })
 }
+
+// TestAlertSentence: times are in the unit that people read at a glance.
+func TestAlertSentence(t *testing.T) {
+	for minutes, want := range map[int64]string{1: "1 minute", 119: "119 minutes", 120: "2 hours", 2879: "47 hours", 2880: "2 days", 26_167: "18 days"} {
+		l := fleet.VehicleAlert{Kind: fleet.IdleTooLong, VehicleCode: "F-0110", Value: &minutes}
+		if got := l.Sentence(); got != "Vehicle F-0110 stood unused for "+want+"." {
+			t.Errorf("%d minutes: got %q, want %s", minutes, got, want)
+		}
+	}
+}
