@@ -493,7 +493,7 @@ func (f *ticketFinder) walkDocuments(w *indexWalk, limit int) (entries int, more
 	defer func() { f.searchDone = false }()
 	value, tie := f.walkKey(w)
 	st := f.newStatement()
-	st.Addf("SELECT t.number, t.%s, CASE WHEN %s%s THEN 1 ELSE 0 END", w.key, f.predicate(st, w.key != ByUpdatedAt), f.afterCursor(st, value, tie))
+	st.Addf("SELECT t.number, t.%s, CASE WHEN %s%s THEN 1 ELSE 0 END", w.key, f.predicate(st, w), f.afterCursor(st, value, tie))
 	st.Addf(" FROM tickets t WHERE %s ORDER BY %s", f.indexRange(st, *w), f.order(w))
 	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
 	if err != nil {
@@ -624,8 +624,12 @@ func (f *ticketFinder) createdRange(st *keyset.Statement, low, high int64) strin
 	if high < maxNumber {
 		where += " AND t.created_at <= " + fmt.Sprintf(at, "<= "+st.Arg(high), "DESC")
 	}
-	if low > 1 || high < maxNumber {
-		where += fmt.Sprintf(" AND coalesce(t.number >= %s AND t.number <= %s, FALSE)", st.Arg(low), st.Arg(high))
+	// Of tickets created at once.
+	if low > 1 {
+		where += " AND coalesce(t.number >= " + st.Arg(low) + ", FALSE)"
+	}
+	if high < maxNumber {
+		where += " AND coalesce(t.number <= " + st.Arg(high) + ", FALSE)"
 	}
 	return where
 }
@@ -810,7 +814,7 @@ func (f *ticketFinder) sortSet(set *filterSet, part string) error {
 		}
 	case set.id != "":
 		from = func(st *keyset.Statement) string {
-			entries := "(SELECT " + set.id + " AS id, t.number FROM " + set.from(st) + part + ") AS t WHERE coalesce(" + f.numberPredicate(st) + ", FALSE)"
+			entries := "(SELECT " + set.id + " AS id, t.number FROM " + set.from(st) + part + ") AS t WHERE coalesce(TRUE" + f.numberRange(st) + f.numberPredicate(st) + ", FALSE)"
 			f.searchDone = f.words != nil && !f.words.oneByOne
 			return "(SELECT t.id FROM " + entries + ") AS s CROSS JOIN tickets t WHERE t.id = s.id AND coalesce(t.organization_id = $1, FALSE)"
 		}
@@ -845,7 +849,7 @@ func (f *ticketFinder) sortKey() (value, tie string) {
 
 // afterCursor writes that the sort key comes after the cursor, if there is one, after another condition.
 func (f *ticketFinder) afterCursor(st *keyset.Statement, value, tie string) string {
-	if f.query.After == nil {
+	if f.query.After == nil || f.byNumber() { // the bounds of the numbers
 		return ""
 	}
 	_, later := f.sort.SQL()
@@ -895,7 +899,7 @@ func (f *ticketFinder) read(from func(st *keyset.Statement) string, order string
 		match = "CASE WHEN " + f.words.ticketCondition(st) + " THEN 1 ELSE 0 END"
 	}
 	st.Addf("SELECT t.value, t.number, t.id, %s FROM (SELECT %s AS value, t.number, t.id FROM ", match, value)
-	st.Addf("%s AND coalesce(%s, FALSE)%s", from(st), f.predicate(st, w != nil && w.key != ByUpdatedAt), f.afterCursor(st, value, tie))
+	st.Addf("%s AND coalesce(%s, FALSE)%s", from(st), f.predicate(st, w), f.afterCursor(st, value, tie))
 	// The condition outside stops SQLite from testing for the search before it sorts.
 	st.Addf(" ORDER BY %s LIMIT %d) AS t WHERE t.number > 0", order, most)
 	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
@@ -924,7 +928,8 @@ func (f *ticketFinder) newStatement() *keyset.Statement {
 }
 
 // predicate writes the filters for t. For an index entry, a column that it lacks is looked up.
-func (f *ticketFinder) predicate(st *keyset.Statement, entry bool) string {
+func (f *ticketFinder) predicate(st *keyset.Statement, w *indexWalk) string {
+	entry := w != nil && w.key != ByUpdatedAt
 	q := f.query
 	tests := "TRUE"
 	addf := func(format string, args ...any) { tests += " AND " + fmt.Sprintf(format, args...) }
@@ -963,7 +968,10 @@ func (f *ticketFinder) predicate(st *keyset.Statement, entry bool) string {
 	if len(q.CustomerID) > 0 {
 		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.customer_id IN (%s))", keyset.Placeholders(st, q.CustomerID))
 	}
-	return tests + " AND " + f.numberPredicate(st)
+	if w == nil || w.key != ByNumber { // else the scan is within them
+		tests += f.numberRange(st)
+	}
+	return tests + f.numberPredicate(st)
 }
 
 // numberPredicate writes the filters for t that need its number only, the search last, unless
@@ -971,7 +979,6 @@ func (f *ticketFinder) predicate(st *keyset.Statement, entry bool) string {
 func (f *ticketFinder) numberPredicate(st *keyset.Statement) string {
 	q := f.query
 	var tests strings.Builder
-	tests.WriteString("TRUE" + f.numberRange(st))
 	if len(q.Number) > 0 {
 		tests.WriteString(" AND t.number = ANY(" + st.Arg(q.Number) + ")")
 	}
