@@ -4,7 +4,7 @@ const dialog = document.createElement("dialog");
 dialog.className = "palette";
 dialog.ariaLabel = "Search and commands";
 dialog.innerHTML =
-  '<input type="search" role="combobox" aria-expanded="true" aria-autocomplete="list" aria-controls="palette-list" aria-label="Search and commands" placeholder="Search or type a command" maxlength="200" autocomplete="off"><ul id="palette-list" role="listbox" aria-label="Results"></ul>';
+  '<input type="search" name="q" role="combobox" aria-expanded="true" aria-autocomplete="list" aria-controls="palette-list" aria-label="Search and commands" placeholder="Search or type a command" maxlength="200" autocomplete="off"><ul id="palette-list" role="listbox" aria-label="Results"></ul>';
 const [field, list] = dialog.children;
 let commands = [];
 let request;
