@@ -2823,6 +2823,8 @@ type SandboxClockUpdate struct {
 //
 // The settings of the whole account.
 type Settings struct {
+	// Days after the last change of a cleared alert after which it is deleted.
+	AlertRetentionDays int64 `json:"alert_retention_days"`
 	// Battery level at which a vehicle returns to service.
 	BatteryReadyPercent int64 `json:"battery_ready_percent"`
 	// Maximum distance of a ride that can be cancelled.
@@ -2871,6 +2873,8 @@ func (r *Settings) UnmarshalJSON(text []byte) error {
 //
 // The settings of the whole account.
 type SettingsUpdate struct {
+	// Days after the last change of a cleared alert after which it is deleted.
+	AlertRetentionDays Optional[int64] `json:"alert_retention_days,omitzero"`
 	// Battery level at which a vehicle returns to service.
 	BatteryReadyPercent Optional[int64] `json:"battery_ready_percent,omitzero"`
 	// Maximum distance of a ride that can be cancelled.

@@ -375,7 +375,9 @@ func TestTaskOverdueEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := y.vehicle(t, func(n *fleet.NewVehicle) { n.OdometerMeters = new(int64(1000)) })
-	in := func(hours int) rfc3339.Time { return rfc3339.Time(v.CreatedAt.Std().Add(time.Duration(hours) * time.Hour)) }
+	in := func(hours int) rfc3339.Time {
+		return rfc3339.Time(v.CreatedAt.Std().Add(time.Duration(hours) * time.Hour))
+	}
 	want := func(when string, n int) {
 		t.Helper()
 		list, err := y.EventsAfter(t.Context(), y.db, y.org, 0, 100)

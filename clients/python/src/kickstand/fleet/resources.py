@@ -4348,6 +4348,7 @@ class SettingsResource:
     def update(
         self,
         *,
+        alert_retention_days: int | NotGiven = NOT_GIVEN,
         battery_ready_percent: int | NotGiven = NOT_GIVEN,
         cancel_grace_meters: int | NotGiven = NOT_GIVEN,
         cancel_grace_seconds: int | NotGiven = NOT_GIVEN,
@@ -4378,6 +4379,8 @@ class SettingsResource:
         Needs the permission settings.update.
 
         Args:
+            alert_retention_days: Days after the last change of a cleared alert after which it
+                is deleted.
             battery_ready_percent: Battery level at which a vehicle returns to service.
             cancel_grace_meters: Maximum distance of a ride that can be cancelled.
             cancel_grace_seconds: For how long after its start a ride can be cancelled.
@@ -4400,6 +4403,7 @@ class SettingsResource:
             "PUT",
             "/settings",
             body={
+                "alert_retention_days": alert_retention_days,
                 "battery_ready_percent": battery_ready_percent,
                 "cancel_grace_meters": cancel_grace_meters,
                 "cancel_grace_seconds": cancel_grace_seconds,
