@@ -1015,7 +1015,8 @@ func (s *FleetAlertsService) ExportCSVRules(ctx context.Context, params AlertLis
 
 // CreateRule sends POST /alert_rules: create an alert rule.
 //
-// Vehicles that meet the condition already have their alerts within seconds.
+// Vehicles that meet the condition already have their alerts within seconds. A rule with
+// create_ticket needs settings.update too.
 //
 // A key without the permission vehicles.read gets only id and object of the record.
 //
@@ -1036,6 +1037,8 @@ func (s *FleetAlertsService) GetRule(ctx context.Context, id string, opts ...Cal
 }
 
 // UpdateRule sends PUT /alert_rules/{id}: change an alert rule.
+//
+// A rule that has create_ticket after the change needs settings.update too.
 //
 // A key without the permission vehicles.read gets only id and object of the record.
 //

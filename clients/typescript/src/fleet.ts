@@ -3444,7 +3444,8 @@ export class FleetAlerts {
   /**
    * Create an alert rule.
    *
-   * Vehicles that meet the condition already have their alerts within seconds.
+   * Vehicles that meet the condition already have their alerts within seconds. A rule with
+   * create_ticket needs settings.update too.
    *
    * A key without the permission vehicles.read gets only id and object of the record.
    */
@@ -3466,6 +3467,8 @@ export class FleetAlerts {
 
   /**
    * Change an alert rule.
+   *
+   * A rule that has create_ticket after the change needs settings.update too.
    *
    * A key without the permission vehicles.read gets only id and object of the record.
    *

@@ -3396,7 +3396,8 @@ class AlertsResource:
     ) -> AlertRule:
         """Create an alert rule.
 
-        Vehicles that meet the condition already have their alerts within seconds.
+        Vehicles that meet the condition already have their alerts within seconds. A rule with
+        create_ticket needs settings.update too.
 
         A key without the permission vehicles.read gets only id and object of the record.
 
@@ -3523,6 +3524,8 @@ class AlertsResource:
         options: CallOptions | None = None,
     ) -> AlertRule:
         """Change an alert rule.
+
+        A rule that has create_ticket after the change needs settings.update too.
 
         A key without the permission vehicles.read gets only id and object of the record.
 
