@@ -43,7 +43,7 @@ func TestEnsure(t *testing.T) {
 	want := fleet.Settings{
 		Name: "Acme Mobility", TimeZone: "UTC", DefaultLanguage: "en", LowBatteryPercent: 15, BatteryReadyPercent: 30, MaxRideMinutes: 1440,
 		CancelGraceSeconds: 60, CancelGraceMeters: 50, ContactLostMinutes: 30, MissingAfterHours: 72,
-		TrackRetentionDays: 90, OfflineRideHours: 24, UpdatedAt: settings.UpdatedAt,
+		TrackRetentionDays: 90, OfflineRideHours: 24, AlertRetentionDays: 730, UpdatedAt: settings.UpdatedAt,
 	}
 	if err != nil || revision != 1 || settings != want || time.Since(settings.UpdatedAt.Std()) > time.Minute {
 		t.Errorf("got %+v, %d, %v; want %+v", settings, revision, err, want)
