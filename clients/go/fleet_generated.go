@@ -1015,7 +1015,8 @@ func (s *FleetAlertsService) ExportCSVRules(ctx context.Context, params AlertLis
 
 // CreateRule sends POST /alert_rules: create an alert rule.
 //
-// Vehicles that meet the condition already have their alerts within seconds.
+// Vehicles that meet the condition already have their alerts within seconds. A rule with
+// create_ticket needs settings.update too.
 //
 // A key without the permission vehicles.read gets only id and object of the record.
 //
@@ -1036,6 +1037,8 @@ func (s *FleetAlertsService) GetRule(ctx context.Context, id string, opts ...Cal
 }
 
 // UpdateRule sends PUT /alert_rules/{id}: change an alert rule.
+//
+// A rule that has create_ticket after the change needs settings.update too.
 //
 // A key without the permission vehicles.read gets only id and object of the record.
 //
@@ -2823,6 +2826,8 @@ type SandboxClockUpdate struct {
 //
 // The settings of the whole account.
 type Settings struct {
+	// Days after the last change of a cleared alert after which it is deleted.
+	AlertRetentionDays int64 `json:"alert_retention_days"`
 	// Battery level at which a vehicle returns to service.
 	BatteryReadyPercent int64 `json:"battery_ready_percent"`
 	// Maximum distance of a ride that can be cancelled.
@@ -2871,6 +2876,8 @@ func (r *Settings) UnmarshalJSON(text []byte) error {
 //
 // The settings of the whole account.
 type SettingsUpdate struct {
+	// Days after the last change of a cleared alert after which it is deleted.
+	AlertRetentionDays Optional[int64] `json:"alert_retention_days,omitzero"`
 	// Battery level at which a vehicle returns to service.
 	BatteryReadyPercent Optional[int64] `json:"battery_ready_percent,omitzero"`
 	// Maximum distance of a ride that can be cancelled.

@@ -4323,6 +4323,7 @@ const (
 	DeliveryEventCustomerAnonymised    DeliveryEvent = "customer.anonymised"
 	DeliveryEventTaskCreated           DeliveryEvent = "task.created"
 	DeliveryEventTaskUpdated           DeliveryEvent = "task.updated"
+	DeliveryEventTaskOverdue           DeliveryEvent = "task.overdue"
 	DeliveryEventTaskDone              DeliveryEvent = "task.done"
 )
 
@@ -4683,6 +4684,7 @@ const (
 	WebhookEventCustomerAnonymised    WebhookEvent = "customer.anonymised"
 	WebhookEventTaskCreated           WebhookEvent = "task.created"
 	WebhookEventTaskUpdated           WebhookEvent = "task.updated"
+	WebhookEventTaskOverdue           WebhookEvent = "task.overdue"
 	WebhookEventTaskDone              WebhookEvent = "task.done"
 	WebhookEventAll                   WebhookEvent = "*"
 )

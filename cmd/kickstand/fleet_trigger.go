@@ -231,6 +231,9 @@ func (t *fleetTrigger) task(ctx context.Context, name event.Name) (string, error
 	return t.write(ctx, func(tx *db.Tx) (string, error) {
 		task, err := t.LockTaskTx(ctx, tx, t.organizationID, id)
 		if err == nil {
+			if name == event.TaskOverdue {
+				change = fleet.TaskChange{DueAt: optional.Of(task.CreatedAt)}
+			}
 			task, err = t.UpdateTaskTx(ctx, tx, t.organizationID, task, change, t.by)
 		}
 		return task.ID, err

@@ -20,7 +20,9 @@ const (
 
 // runAlerts relays alerts until ctx ends. Several processes may run it.
 func (a *App) runAlerts(ctx context.Context) {
-	loop.EveryOr(ctx, alertPoll, a.alertRaised, a.log, "relay alerts of the fleet", a.relayAlerts)
+	loop.EveryOr(ctx, alertPoll, a.alertRaised, a.log, "relay alerts of the fleet", func(ctx context.Context) error {
+		return errors.Join(a.relayAlerts(ctx), a.relayOverdueTasks(ctx))
+	})
 }
 
 // relayAlerts writes the notices of new alerts of production and creates their tickets. Both name
@@ -87,6 +89,71 @@ func (a *App) alertRecipients(ctx context.Context, organizationID string, l *fle
 		return ids, err
 	}
 	return nil, nil
+}
+
+// relayOverdueTasks writes the notices of overdue tasks of production, as relayAlerts does: each
+// names its task and due time, so a repetition after a crash writes nothing twice.
+func (a *App) relayOverdueTasks(ctx context.Context) error {
+	organizations, err := a.Fleet.WaitingTasks(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, id := range organizations {
+		if err := a.relayOverdueTasksOf(ctx, id); err != nil {
+			failed = append(failed, fmt.Errorf("overdue tasks of organization %s: %w", id, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (a *App) relayOverdueTasksOf(ctx context.Context, organizationID string) error {
+	list, err := a.Fleet.NextOverdueTasks(ctx, organizationID, alertBatch)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	members, err := a.Accounts.Members(ctx, organizationID)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		notice := a.deskOverdueTask(&list[i], taskRecipients(&list[i].Task, members))
+		if err := a.DB.Write(ctx, func(tx *db.Tx) error {
+			_, err := a.Desk.AlertTx(ctx, tx, organizationID, notice)
+			return err
+		}); err != nil {
+			return fmt.Errorf("task %s: %w", list[i].Task.ID, err)
+		}
+		if err := a.Fleet.OverdueTaskRelayed(ctx, organizationID, &list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// taskRecipients returns the ids of the users to notify of an overdue task: its assignee, or the
+// admins if it has none or a former member.
+func taskRecipients(t *fleet.Task, members []account.User) []string {
+	var admins []string
+	for _, m := range members {
+		if m.ID == string(t.AssigneeID) {
+			return []string{m.ID}
+		}
+		if m.Role == account.Admin {
+			admins = append(admins, m.ID)
+		}
+	}
+	return admins
+}
+
+// deskOverdueTask returns the notice of an overdue task in the words of the helpdesk.
+func (a *App) deskOverdueTask(o *fleet.OverdueTask, userIDs []string) desk.Alert {
+	title := "Task overdue: " + o.Task.Title
+	if o.VehicleCode != "" {
+		title = o.VehicleCode + ": task overdue: " + o.Task.Title
+	}
+	path := "/fleet/tasks/" + o.Task.ID
+	return desk.Alert{ID: o.Key, Title: title, Text: title + "\n\nTask: " + a.BaseURL + path, Path: path, UserIDs: userIDs}
 }
 
 // deskAlert returns an alert in the words of the helpdesk.

@@ -5,12 +5,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // TestAlertRelay: an alert has one ticket and one notice per admin, though the process dies between
@@ -134,6 +137,92 @@ func TestAlertTicketIsUsedAgain(t *testing.T) {
 	again()
 	if n := tickets(); n != 2 {
 		t.Errorf("%d tickets after the first is resolved, want 2", n)
+	}
+}
+
+// TestOverdueTaskRelay: each due time of a task has one notice to its assignee, else to the admins,
+// though the process dies between the two databases and several processes relay at once.
+func TestOverdueTaskRelay(t *testing.T) {
+	a := withDefaultOrganization(t)
+	ctx := t.Context()
+	var organizationID, userID string
+	if err := a.DB.QueryRow(ctx, "SELECT organization_id, id FROM users").Scan(&organizationID, &userID); err != nil {
+		t.Fatal(err)
+	}
+	raiseAlert(t, a, organizationID)
+	alerts, err := a.Fleet.NextAlerts(ctx, organizationID, 10)
+	if err != nil || len(alerts) != 1 {
+		t.Fatalf("alerts: %+v, %v", alerts, err)
+	}
+	past := func(hours int) rfc3339.Time {
+		return rfc3339.Time(a.DB.Now().Add(time.Duration(-hours) * time.Hour))
+	}
+	system := fleet.Actor{Type: "system"}
+	var task fleet.Task
+	if err := a.Fleet.DB.Write(ctx, func(tx *db.Tx) (err error) {
+		task, err = a.Fleet.CreateTaskTx(ctx, tx, organizationID, fleet.NewTask{VehicleID: alerts[0].Alert.VehicleID, Title: "Brakes", DueAt: past(2)}, system)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	first, err := a.Fleet.NextOverdueTasks(ctx, organizationID, 10)
+	if err != nil || len(first) != 1 {
+		t.Fatalf("waiting: %+v, %v", first, err)
+	}
+	// The process dies after the commit in the helpdesk.
+	if err := a.DB.Write(ctx, func(tx *db.Tx) error {
+		_, err := a.Desk.AlertTx(ctx, tx, organizationID, a.deskOverdueTask(&first[0], []string{userID}))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	relay := func(notices int) {
+		t.Helper()
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if err := a.relayOverdueTasks(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		list, err := a.Desk.Notices(ctx, a.DB, organizationID, userID)
+		if err != nil || len(list) != notices {
+			t.Fatalf("%d notices, %v; want %d", len(list), err, notices)
+		}
+		if n := list[0]; n.Kind != desk.NoticeAlert || n.TicketSubject != "A-1: task overdue: Brakes" || n.Path != "/fleet/tasks/"+task.ID {
+			t.Errorf("got %+v", n)
+		}
+		if left, err := a.Fleet.WaitingTasks(ctx); err != nil || len(left) != 0 {
+			t.Errorf("waiting: %v, %v", left, err)
+		}
+	}
+	relay(1)
+	if err := a.Fleet.DB.Write(ctx, func(tx *db.Tx) error {
+		locked, err := a.Fleet.LockTaskTx(ctx, tx, organizationID, task.ID)
+		if err != nil {
+			return err
+		}
+		_, err = a.Fleet.UpdateTaskTx(ctx, tx, organizationID, locked, fleet.TaskChange{DueAt: optional.Of(past(1))}, system)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// What another process notes of the first due time leaves the second.
+	if err := a.Fleet.OverdueTaskRelayed(ctx, organizationID, &first[0]); err != nil {
+		t.Fatal(err)
+	}
+	relay(2)
+}
+
+// TestTaskRecipients: the assignee, or the admins if there is none who is a member.
+func TestTaskRecipients(t *testing.T) {
+	members := []account.User{{ID: "1", Role: account.Admin}, {ID: "2", Role: account.Agent}}
+	for assignee, want := range map[fleet.NullString]string{"": "1", "1": "1", "2": "2", "gone": "1"} {
+		if got := taskRecipients(&fleet.Task{AssigneeID: assignee}, members); len(got) != 1 || got[0] != want {
+			t.Errorf("%q: got %q, want %q", assignee, got, want)
+		}
 	}
 }
 

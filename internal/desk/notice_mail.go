@@ -181,7 +181,7 @@ func (n *Notice) Sentence() string {
 	case NoticeSLA:
 		return "An SLA target of the ticket is due soon."
 	case NoticeAlert:
-		return "An alert of the fleet was raised."
+		return "The fleet has an alert or an overdue task."
 	}
 	return "A message to the customer could not be delivered."
 }

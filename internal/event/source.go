@@ -49,6 +49,7 @@ const (
 	CustomerAnonymised  Name = "customer.anonymised"
 	TaskCreated         Name = "task.created"
 	TaskUpdated         Name = "task.updated"
+	TaskOverdue         Name = "task.overdue"
 	TaskDone            Name = "task.done"
 )
 
@@ -84,6 +85,7 @@ var FleetEvents = [...]FleetEvent{
 	{CustomerAnonymised, "The personal data of a customer were erased"},
 	{TaskCreated, "A new task"},
 	{TaskUpdated, "Fields of a task changed, it became overdue, or it was cancelled"},
+	{TaskOverdue, "A task became overdue, once for each due time or odometer"},
 	{TaskDone, "A task was done"},
 }
 

@@ -521,3 +521,45 @@ func TestAlertSentence(t *testing.T) {
 		}
 	}
 }
+
+// Cleared alerts expire, those that are raised or have an open task do not.
+func TestAlertsExpire(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	y.rule(t, fleet.BatteryLow, 30, 0)
+	withTask := y.rule(t, fleet.BatteryLow, 20, 0, func(n *fleet.NewAlertRule) { n.CreateTask = true })
+	y.putVehicle(t, v.ID, battery(10))
+	y.putVehicle(t, v.ID, battery(60))
+	y.putVehicle(t, v.ID, battery(25))
+	list := y.wantAlerts(t, "at first", "battery_low cleared ended", "battery_low cleared ended", "battery_low raised")
+	prune := func(what string, want ...string) {
+		t.Helper()
+		if err := fleet.PruneAlerts(t.Context(), y.Service); err != nil {
+			t.Fatal(err)
+		}
+		y.wantAlerts(t, what, want...)
+	}
+	keep := func(days int64) {
+		t.Helper()
+		y.write(t, func(ctx context.Context, tx *db.Tx) error {
+			_, _, err := y.UpdateSettingsTx(ctx, tx, y.org, fleet.SettingsChange{AlertRetentionDays: optional.Of(days)})
+			return err
+		})
+	}
+	keep(100)
+	y.after(t, list[0].CreatedAt, 99*24*time.Hour)
+	prune("before the end", "battery_low cleared ended", "battery_low cleared ended", "battery_low raised")
+	y.after(t, list[0].CreatedAt, 101*24*time.Hour)
+	prune("one without a task", "battery_low cleared ended", "battery_low raised")
+	for _, l := range list {
+		if l.RuleID == withTask.ID && l.TaskID != "" {
+			y.putTask(t, string(l.TaskID), is(fleet.TaskDone))
+		}
+	}
+	prune("its task is closed", "battery_low raised")
+	y.putVehicle(t, v.ID, battery(60))
+	prune("cleared today", "battery_low cleared ended")
+	keep(1)
+	y.after(t, list[0].CreatedAt, 103*24*time.Hour)
+	prune("a shorter retention")
+}

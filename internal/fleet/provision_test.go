@@ -43,7 +43,7 @@ func TestEnsure(t *testing.T) {
 	want := fleet.Settings{
 		Name: "Acme Mobility", TimeZone: "UTC", DefaultLanguage: "en", LowBatteryPercent: 15, BatteryReadyPercent: 30, MaxRideMinutes: 1440,
 		CancelGraceSeconds: 60, CancelGraceMeters: 50, ContactLostMinutes: 30, MissingAfterHours: 72,
-		TrackRetentionDays: 90, OfflineRideHours: 24, UpdatedAt: settings.UpdatedAt,
+		TrackRetentionDays: 90, OfflineRideHours: 24, AlertRetentionDays: 730, UpdatedAt: settings.UpdatedAt,
 	}
 	if err != nil || revision != 1 || settings != want || time.Since(settings.UpdatedAt.Std()) > time.Minute {
 		t.Errorf("got %+v, %d, %v; want %+v", settings, revision, err, want)
@@ -67,14 +67,14 @@ func TestSettingsFaults(t *testing.T) {
 		{"low", fleet.SettingsChange{
 			Name: optional.Of(""), TimeZone: optional.Of(""), DefaultLanguage: optional.Of(""), LowBatteryPercent: number(-1), BatteryReadyPercent: number(-1), MaxRideMinutes: number(0),
 			CancelGraceSeconds: number(-1), CancelGraceMeters: number(-1), ContactLostMinutes: number(0), MissingAfterHours: number(0),
-			TrackRetentionDays: number(0), OfflineRideHours: number(-1),
-		}, "battery_ready_percent too_small, cancel_grace_meters too_small, cancel_grace_seconds too_small, contact_lost_minutes too_small, default_language invalid_format, " +
+			TrackRetentionDays: number(0), OfflineRideHours: number(-1), AlertRetentionDays: number(0),
+		}, "alert_retention_days too_small, battery_ready_percent too_small, cancel_grace_meters too_small, cancel_grace_seconds too_small, contact_lost_minutes too_small, default_language invalid_format, " +
 			"low_battery_percent too_small, max_ride_minutes too_small, missing_after_hours too_small, name required, offline_ride_hours too_small, timezone required, track_retention_days too_small"},
 		{"high", fleet.SettingsChange{
 			Name: optional.Of(long(257)), TimeZone: optional.Of("Europe/Bonn"), DefaultLanguage: optional.Of("english"), LowBatteryPercent: number(101), BatteryReadyPercent: number(101),
 			MaxRideMinutes: number(1 << 62), CancelGraceSeconds: number(1 << 62), CancelGraceMeters: number(1 << 62), ContactLostMinutes: number(1 << 62), MissingAfterHours: number(1 << 62),
-			TrackRetentionDays: number(1 << 62), OfflineRideHours: number(1 << 62),
-		}, "battery_ready_percent too_large, cancel_grace_meters too_large, cancel_grace_seconds too_large, contact_lost_minutes too_large, default_language invalid_format, " +
+			TrackRetentionDays: number(1 << 62), OfflineRideHours: number(1 << 62), AlertRetentionDays: number(1 << 62),
+		}, "alert_retention_days too_large, battery_ready_percent too_large, cancel_grace_meters too_large, cancel_grace_seconds too_large, contact_lost_minutes too_large, default_language invalid_format, " +
 			"low_battery_percent too_large, max_ride_minutes too_large, missing_after_hours too_large, name too_long, offline_ride_hours too_large, timezone invalid_value, track_retention_days too_large"},
 		{"ready before low", fleet.SettingsChange{LowBatteryPercent: number(31)}, "battery_ready_percent too_small"},
 		{"ready at low", fleet.SettingsChange{LowBatteryPercent: number(30)}, "none"},

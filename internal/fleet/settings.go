@@ -29,6 +29,7 @@ type Settings struct {
 	MissingAfterHours   int64        `json:"missing_after_hours"`
 	TrackRetentionDays  int64        `json:"track_retention_days"`
 	OfflineRideHours    int64        `json:"offline_ride_hours"`
+	AlertRetentionDays  int64        `json:"alert_retention_days"`
 	UpdatedAt           rfc3339.Time `json:"updated_at"`
 }
 
@@ -36,13 +37,14 @@ type Settings struct {
 const (
 	defaultTrackRetentionDays = 90
 	defaultOfflineRideHours   = 24
+	defaultAlertRetentionDays = 730
 )
 
 // UnmarshalJSON implements [json.Unmarshaler]. Settings that an older version stored have the
 // defaults of newer fields.
 func (t *Settings) UnmarshalJSON(text []byte) error {
 	type plain Settings
-	*t = Settings{TrackRetentionDays: defaultTrackRetentionDays, OfflineRideHours: defaultOfflineRideHours}
+	*t = Settings{TrackRetentionDays: defaultTrackRetentionDays, OfflineRideHours: defaultOfflineRideHours, AlertRetentionDays: defaultAlertRetentionDays}
 	return json.Unmarshal(text, (*plain)(t))
 }
 
@@ -60,6 +62,7 @@ type SettingsChange struct {
 	MissingAfterHours   optional.Value[int64]  `json:"missing_after_hours"`
 	TrackRetentionDays  optional.Value[int64]  `json:"track_retention_days"`
 	OfflineRideHours    optional.Value[int64]  `json:"offline_ride_hours"`
+	AlertRetentionDays  optional.Value[int64]  `json:"alert_retention_days"`
 }
 
 // Organization has the properties of an organization that the fleet uses.
@@ -74,7 +77,8 @@ func defaultSettings(o Organization, now time.Time) Settings {
 		Name: nameOf(o), TimeZone: "UTC", DefaultLanguage: "en",
 		LowBatteryPercent: 15, BatteryReadyPercent: 30, MaxRideMinutes: 1440, CancelGraceSeconds: 60, CancelGraceMeters: 50,
 		ContactLostMinutes: 30, MissingAfterHours: 72,
-		TrackRetentionDays: defaultTrackRetentionDays, OfflineRideHours: defaultOfflineRideHours, UpdatedAt: rfc3339.Time(now.Truncate(time.Millisecond)),
+		TrackRetentionDays: defaultTrackRetentionDays, OfflineRideHours: defaultOfflineRideHours, AlertRetentionDays: defaultAlertRetentionDays,
+		UpdatedAt: rfc3339.Time(now.Truncate(time.Millisecond)),
 	}
 }
 
@@ -144,6 +148,7 @@ func (s *Service) UpdateSettingsTx(ctx context.Context, tx *db.Tx, organizationI
 	c.MissingAfterHours.Into(&after.MissingAfterHours)
 	c.TrackRetentionDays.Into(&after.TrackRetentionDays)
 	c.OfflineRideHours.Into(&after.OfflineRideHours)
+	c.AlertRetentionDays.Into(&after.AlertRetentionDays)
 	var v problem.Validation
 	after.check(&v)
 	if after.MaxRideMinutes > before.MaxRideMinutes && !v.Has("max_ride_minutes") {
@@ -220,6 +225,7 @@ func (t *Settings) check(v *problem.Validation) {
 	checkRange(v, "missing_after_hours", t.MissingAfterHours, 1, 366*24)
 	checkRange(v, "track_retention_days", t.TrackRetentionDays, 1, 10*366)
 	checkRange(v, "offline_ride_hours", t.OfflineRideHours, 0, 31*24)
+	checkRange(v, "alert_retention_days", t.AlertRetentionDays, 1, 10*366)
 	if t.MissingAfterHours*60 < t.ContactLostMinutes && !v.Has("missing_after_hours") && !v.Has("contact_lost_minutes") {
 		v.AddCode("too_small", "missing_after_hours", "must not be shorter than contact_lost_minutes, %d", t.ContactLostMinutes)
 	}

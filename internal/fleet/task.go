@@ -190,8 +190,7 @@ func (t *Task) isOverdue(v *Vehicle, now time.Time) bool {
 	if !t.State.Open() {
 		return false
 	}
-	return !t.DueAt.Std().IsZero() && !t.DueAt.Std().After(now) ||
-		t.DueOdometerMeters != nil && v != nil && v.OdometerMeters != nil && *v.OdometerMeters >= *t.DueOdometerMeters
+	return t.pastTime(now) || t.pastDistance(v)
 }
 
 // Record returns the task's stored form.
@@ -388,6 +387,9 @@ func (s *Service) insertTask(ctx context.Context, tx *db.Tx, a orgContext, t *Ta
 	if err := s.emit(ctx, tx, a, event.TaskCreated, t.VehicleID, t.SubaccountID, a.now, eventData{Task: t.doc}); err != nil {
 		return err
 	}
+	if err := s.sendOverdue(ctx, tx, a, nil, t); err != nil {
+		return err
+	}
 	return s.recordTask(ctx, tx, a.id, TaskCreated, t, t, by)
 }
 
@@ -507,6 +509,9 @@ func (s *Service) saveTask(ctx context.Context, tx *db.Tx, a orgContext, before,
 		return err
 	}
 	if err := s.emitTask(ctx, tx, a, before, t); err != nil {
+		return err
+	}
+	if err := s.sendOverdue(ctx, tx, a, before, t); err != nil {
 		return err
 	}
 	if err := s.recordTask(ctx, tx, a.id, TaskUpdated, before, t, by); err != nil {
@@ -630,6 +635,7 @@ func (s *Service) applyOdometer(ctx context.Context, tx *db.Tx, a orgContext, v 
 		return fmt.Errorf("read the tasks due by distance: %w", err)
 	}
 	for i := range list {
+		list[i].vehicle = v
 		if err := s.markOverdue(ctx, tx, a, &list[i]); err != nil {
 			return err
 		}
@@ -653,7 +659,10 @@ func (s *Service) markOverdue(ctx context.Context, tx *db.Tx, a orgContext, t *T
 		return err
 	}
 	s.notify(tx, a.id, TaskKind, t.ID)
-	return s.emitTask(ctx, tx, a, &before, t)
+	if err := s.emitTask(ctx, tx, a, &before, t); err != nil {
+		return err
+	}
+	return s.sendOverdue(ctx, tx, a, &before, t)
 }
 
 // applyTaskTimer makes a task overdue whose time has come.

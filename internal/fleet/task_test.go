@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/fleet/track"
 	"github.com/kickstand-dev/kickstand/internal/optional"
@@ -360,10 +361,66 @@ func TestTaskEvents(t *testing.T) {
 		decode(t, e.Data, &data)
 		got = append(got, strings.Join(append([]string{string(e.Name)}, data.Changed...), " "))
 	}
-	want := []string{"vehicle.created", "task.created", "vehicle.state_changed", "task.updated overdue", "task.updated started_at state", "task.done closed_at closed_by overdue state"}
+	want := []string{"vehicle.created", "task.created", "vehicle.state_changed", "task.updated overdue", "task.overdue", "task.updated started_at state", "task.done closed_at closed_by overdue state"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+}
+
+// A task sends task.overdue once for each due time and due odometer, though its due time is moved to
+// and fro.
+func TestTaskOverdueEvents(t *testing.T) {
+	y := newYard(t)
+	if err := y.RecordEvents(t.Context(), []string{y.org}); err != nil {
+		t.Fatal(err)
+	}
+	v := y.vehicle(t, func(n *fleet.NewVehicle) { n.OdometerMeters = new(int64(1000)) })
+	in := func(hours int) rfc3339.Time {
+		return rfc3339.Time(v.CreatedAt.Std().Add(time.Duration(hours) * time.Hour))
+	}
+	want := func(when string, n int) {
+		t.Helper()
+		list, err := y.EventsAfter(t.Context(), y.db, y.org, 0, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for _, e := range list {
+			if e.Name == event.TaskOverdue {
+				got++
+			}
+		}
+		if got != n {
+			t.Errorf("%s: %d events, want %d", when, got, n)
+		}
+	}
+	task := y.task(t, v, func(n *fleet.NewTask) { n.DueAt, n.DueOdometerMeters = in(2), new(int64(2000)) })
+	y.after(t, v.CreatedAt, time.Hour)
+	want("before", 0)
+	y.after(t, v.CreatedAt, 3*time.Hour)
+	want("by time", 1)
+	y.putVehicle(t, v.ID, fleet.VehicleChange{OdometerMeters: optional.Of(int64(2500))})
+	y.putTask(t, task.ID, fleet.TaskChange{Title: optional.Of("Replace both brakes")})
+	want("by distance too", 1)
+	y.putTask(t, task.ID, fleet.TaskChange{DueAt: optional.Of(in(9)), DueOdometerMeters: optional.Value[int64]{Set: true, Null: true}})
+	y.putTask(t, task.ID, fleet.TaskChange{DueAt: optional.Of(in(2))})
+	want("the former due time again", 1)
+	y.putTask(t, task.ID, fleet.TaskChange{DueAt: optional.Of(in(1))})
+	want("another due time of the past", 2)
+	y.putTask(t, task.ID, fleet.TaskChange{DueAt: optional.Of(in(9))})
+	y.after(t, v.CreatedAt, 10*time.Hour)
+	want("a later due time", 3)
+	y.task(t, v, func(n *fleet.NewTask) { n.DueOdometerMeters = new(int64(2400)) })
+	want("a new task past its odometer", 4)
+	near := y.task(t, v, func(n *fleet.NewTask) { n.DueOdometerMeters = new(int64(3000)) })
+	y.putVehicle(t, v.ID, fleet.VehicleChange{OdometerMeters: optional.Of(int64(3000))})
+	want("by distance", 5)
+	y.putTask(t, near.ID, is(fleet.TaskDone))
+	want("done", 5)
+	if waiting, err := y.WaitingTasks(t.Context()); err != nil || len(waiting) != 0 {
+		t.Errorf("the sandbox notifies people: %q, %v", waiting, err)
+	}
+	y.sound(t)
 }
 
 func TestTaskChecklist(t *testing.T) {

@@ -29,7 +29,7 @@ const (
 )
 
 // Run applies due changes and corrects distances within a second, packs rollups and deletes expired
-// tracks, until ctx ends. Any number of processes may run it.
+// tracks and alerts, until ctx ends. Any number of processes may run it.
 func (s *Service) Run(ctx context.Context) {
 	if err := s.placeVehicles(ctx); err != nil && ctx.Err() == nil {
 		s.log.LogAttrs(ctx, slog.LevelError, "place the vehicles failed", slog.Any("error", err))
@@ -38,6 +38,7 @@ func (s *Service) Run(ctx context.Context) {
 	defer packing.Wait()
 	packing.Go(func() { s.runRollups(ctx) })
 	packing.Go(func() { loop.Every(ctx, pruneEvery, s.log, "delete expired tracks", s.pruneTracks) })
+	packing.Go(func() { loop.Every(ctx, pruneEvery, s.log, "delete expired alerts", s.pruneAlerts) })
 	changes := s.db.Changes()
 	var next time.Time // next due time as of the last commit
 	loop.Every(ctx, dueEvery, s.log, "apply due changes", func(ctx context.Context) (err error) {

@@ -48,7 +48,7 @@ func SampleOf(source event.Source, name event.Name, baseURL string, at time.Time
 		}
 	}
 	if kind == "task" {
-		record, status = sampleTask, map[string]string{"created": "open", "updated": "in_progress", "done": "done"}[what]
+		record, status = sampleTask, map[string]string{"created": "open", "updated": "in_progress", "overdue": "open", "done": "done"}[what]
 	}
 	if status == "" {
 		status = "active"

@@ -1379,6 +1379,8 @@ export interface SandboxClockUpdate {
 
 /** The settings of the whole account. */
 export interface Settings {
+  /** Days after the last change of a cleared alert after which it is deleted. */
+  alert_retention_days: number;
   /** Battery level at which a vehicle returns to service. */
   battery_ready_percent: number;
   /** Maximum distance of a ride that can be cancelled. */
@@ -1412,6 +1414,8 @@ export interface Settings {
 
 /** The settings of the whole account. */
 export interface SettingsUpdate {
+  /** Days after the last change of a cleared alert after which it is deleted. */
+  alert_retention_days?: number | undefined;
   /** Battery level at which a vehicle returns to service. */
   battery_ready_percent?: number | undefined;
   /** Maximum distance of a ride that can be cancelled. */
@@ -3440,7 +3444,8 @@ export class FleetAlerts {
   /**
    * Create an alert rule.
    *
-   * Vehicles that meet the condition already have their alerts within seconds.
+   * Vehicles that meet the condition already have their alerts within seconds. A rule with
+   * create_ticket needs settings.update too.
    *
    * A key without the permission vehicles.read gets only id and object of the record.
    */
@@ -3462,6 +3467,8 @@ export class FleetAlerts {
 
   /**
    * Change an alert rule.
+   *
+   * A rule that has create_ticket after the change needs settings.update too.
    *
    * A key without the permission vehicles.read gets only id and object of the record.
    *

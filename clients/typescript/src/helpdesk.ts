@@ -93,6 +93,7 @@ export const DeliveryEvent = [
   "customer.anonymised",
   "task.created",
   "task.updated",
+  "task.overdue",
   "task.done",
 ] as const;
 export type DeliveryEvent = (typeof DeliveryEvent)[number];
@@ -266,6 +267,7 @@ export const WebhookEvent = [
   "customer.anonymised",
   "task.created",
   "task.updated",
+  "task.overdue",
   "task.done",
   "*",
 ] as const;

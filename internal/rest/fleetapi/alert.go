@@ -64,13 +64,14 @@ func (a *API) alertRoutes() []rest.Route {
 		Sort:  []string{"created_at", "name"}, Export: true, Output: alertRuleRecord, List: true, Handle: a.listAlertRules,
 	}, {
 		Method: "POST", Path: "/alert_rules", ID: "createAlertRule", Tag: "Alerts", Summary: "Create an alert rule",
-		Doc:   "Vehicles that meet the condition already have their alerts within seconds.",
+		Doc:   "Vehicles that meet the condition already have their alerts within seconds. A rule with create_ticket needs settings.update too.",
 		Needs: needs("vehicles", apikey.Update), Input: alertRuleRecord, Output: alertRuleRecord, Codes: []string{"already_exists"}, Handle: a.createAlertRule,
 	}, {
 		Method: "GET", Path: "/alert_rules/{id}", ID: "getAlertRule", Tag: "Alerts", Summary: "Read an alert rule",
 		Needs: needs("vehicles", apikey.Read), Output: alertRuleRecord, Handle: a.getAlertRule,
 	}, {
 		Method: "PUT", Path: "/alert_rules/{id}", ID: "updateAlertRule", Tag: "Alerts", Summary: "Change an alert rule",
+		Doc:   "A rule that has create_ticket after the change needs settings.update too.",
 		Needs: needs("vehicles", apikey.Update), Input: alertRuleRecord, Output: alertRuleRecord, Codes: []string{"already_exists"}, Handle: a.updateAlertRule,
 	}, {
 		Method: "DELETE", Path: "/alert_rules/{id}", ID: "deleteAlertRule", Tag: "Alerts", Summary: "Delete an alert rule",
@@ -138,6 +139,9 @@ func (a *API) createAlertRule(ctx context.Context, r *rest.Request) (rest.Respon
 		if err != nil {
 			return rest.Response{}, err
 		}
+		if err := mayCreateTickets(r, &rule); err != nil {
+			return rest.Response{}, err
+		}
 		return created("/alert_rules/", rule.ID, rule.SubaccountID, &rule)
 	})
 }
@@ -155,8 +159,20 @@ func (a *API) updateAlertRule(ctx context.Context, r *rest.Request) (rest.Respon
 		if rule, err = a.Fleet.UpdateAlertRuleTx(ctx, tx, r.Key.OrganizationID, rule, in); err != nil {
 			return rest.Response{}, err
 		}
+		if err := mayCreateTickets(r, &rule); err != nil {
+			return rest.Response{}, err
+		}
 		return changed(rule.SubaccountID, &rule)
 	})
+}
+
+// mayCreateTickets returns 403 for a new or changed rule that creates tickets, unless the key may
+// change settings: keys of the fleet have no permission for tickets.
+func mayCreateTickets(r *rest.Request, rule *fleet.AlertRule) error {
+	if !rule.CreateTicket {
+		return nil
+	}
+	return r.Require("settings", apikey.Update)
 }
 
 func (a *API) deleteAlertRule(ctx context.Context, r *rest.Request) (rest.Response, error) {

@@ -228,6 +228,7 @@ func TestDeliveries(t *testing.T) {
 	}
 	put("/rides/"+p.ride().text("id"), `{"status":"cancelled"}`)
 	task := "/tasks/" + send(t, p.Client, "POST", "/tasks", fmt.Sprintf(`{"vehicle_id":%q,"title":"Brake"}`, ride.text("vehicle_id")), 201).text("id")
+	put(task, `{"due_at":"2020-01-01T00:00:00Z"}`)
 	for _, state := range []string{"in_progress", "done"} {
 		put(task, fmt.Sprintf(`{"state":%q}`, state))
 	}

@@ -217,7 +217,7 @@ func TestMembers(t *testing.T) {
 		"/pricing/" + p.plan.ID: "id object livemode subaccount_id external_id name description url currency unlock_amount per_min_pricing per_km_pricing pause_per_min_amount " +
 			"reservation_per_min_amount reservation_flat_amount reservation_free_minutes fare_cap out_of_zone_amount is_taxable tax_basis_points vehicle_type_ids active version metadata created_at updated_at",
 		"/settings/subaccounts/" + p.sub.ID: "id object livemode name external_id status timezone currency country_code default_pricing_plan_id global_rules vehicle_types gbfs mds alerts created_at updated_at",
-		"/settings":                         "object livemode name plan rate_limit_per_minute timezone default_language low_battery_percent battery_ready_percent max_ride_minutes cancel_grace_seconds cancel_grace_meters contact_lost_minutes missing_after_hours track_retention_days offline_ride_hours updated_at",
+		"/settings":                         "object livemode name plan rate_limit_per_minute timezone default_language low_battery_percent battery_ready_percent max_ride_minutes cancel_grace_seconds cancel_grace_meters contact_lost_minutes missing_after_hours track_retention_days offline_ride_hours alert_retention_days updated_at",
 	} {
 		a := p.Get(path)
 		if got := names(t, a.Body); a.Status != 200 || !slices.Equal(got, strings.Fields(want)) {

@@ -27,6 +27,7 @@ var settingsRecord = &schema.Record{Name: "settings", Doc: "The settings of the 
 	{Name: "missing_after_hours", Type: schema.Int(1, 1_000_000), Access: schema.Writable, Doc: "Hours without contact after which a vehicle is missing."},
 	{Name: "track_retention_days", Type: schema.Int(1, 1_000_000), Access: schema.Writable, Doc: "Days after which positions of vehicles are deleted."},
 	{Name: "offline_ride_hours", Type: schema.Int(0, 1_000_000), Access: schema.Writable, Doc: "For how long after its start or end a ride of an app that was offline can be created or ended."},
+	{Name: "alert_retention_days", Type: schema.Int(1, 1_000_000), Access: schema.Writable, Doc: "Days after the last change of a cleared alert after which it is deleted."},
 	{Name: "updated_at", Type: schema.Timestamp()},
 }}
 

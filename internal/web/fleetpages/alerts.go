@@ -138,8 +138,8 @@ func (p *pages) acknowledgeAlert(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, p.base+"/alerts", web.Notice{Text: "Alert acknowledged."})
 }
 
-// markAlertsRead marks the reader's notices of the alerts of a vehicle as read, by the path of its
-// page. It writes only if there are unread ones.
+// markAlertsRead marks the reader's notices of the alerts of a vehicle, or of an overdue task, as read,
+// by the path of its page. It writes only if there are unread ones.
 func (p *pages) markAlertsRead(r *web.Request, path string) error {
 	if !p.Fleet.Live() || !r.Viewed() {
 		return nil

@@ -70,6 +70,7 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 		count("missing_after_hours", "Missing after (hours)", "", s.MissingAfterHours),
 		count("track_retention_days", "Retention of positions (days)", "", s.TrackRetentionDays),
 		count("offline_ride_hours", "Late rides (hours)", "An app that was offline can create or end a ride so long after its start or end.", s.OfflineRideHours),
+		count("alert_retention_days", "Retention of cleared alerts (days)", "", s.AlertRetentionDays),
 	}
 	back := p.base + "/settings"
 	if r.Method == http.MethodPost {
@@ -88,7 +89,7 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 			Name: optional.Of(t.text("name")), TimeZone: optional.Of(t.text("timezone")), DefaultLanguage: optional.Of(t.text("default_language")),
 			LowBatteryPercent: n("low_battery_percent"), BatteryReadyPercent: n("battery_ready_percent"), MaxRideMinutes: n("max_ride_minutes"),
 			CancelGraceSeconds: n("cancel_grace_seconds"), CancelGraceMeters: n("cancel_grace_meters"), ContactLostMinutes: n("contact_lost_minutes"), MissingAfterHours: n("missing_after_hours"),
-			TrackRetentionDays: n("track_retention_days"), OfflineRideHours: n("offline_ride_hours"),
+			TrackRetentionDays: n("track_retention_days"), OfflineRideHours: n("offline_ride_hours"), AlertRetentionDays: n("alert_retention_days"),
 		}
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 			_, _, err := p.Fleet.UpdateSettingsTx(ctx, tx, r.OrganizationID, c)

@@ -135,6 +135,9 @@ func (p *pages) task(w http.ResponseWriter, r *web.Request) error {
 	if b.Entries, err = p.audit(ctx, r, t.ID); err != nil {
 		return err
 	}
+	if err := p.markAlertsRead(r, "/fleet/tasks/"+t.ID); err != nil {
+		return err
+	}
 	return p.Render(w, r, "task", p.page(r, "/tasks", t.Title, b))
 }
 

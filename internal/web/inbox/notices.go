@@ -71,7 +71,7 @@ func (p *pages) showNotices(w http.ResponseWriter, r *web.Request) error {
 var noticeLabels = map[desk.NoticeKind]string{
 	desk.NoticeAssigned: "A ticket is assigned to you", desk.NoticeMentioned: "A note mentions you",
 	desk.NoticeAnswered: "A customer writes in a ticket that you follow", desk.NoticeSLA: "An SLA target of your ticket is due soon",
-	desk.NoticeFailed: "A message was not delivered", desk.NoticeAlert: "Fleet alerts",
+	desk.NoticeFailed: "A message was not delivered", desk.NoticeAlert: "Fleet alerts and overdue tasks",
 }
 
 // pushPrefix precedes a kind in the names of the fields of Web Push.

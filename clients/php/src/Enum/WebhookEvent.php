@@ -45,6 +45,7 @@ final class WebhookEvent
     public const CUSTOMER_ANONYMISED = 'customer.anonymised';
     public const TASK_CREATED = 'task.created';
     public const TASK_UPDATED = 'task.updated';
+    public const TASK_OVERDUE = 'task.overdue';
     public const TASK_DONE = 'task.done';
     public const ALL = '*';
 

@@ -117,7 +117,8 @@ final class Alerts
     /**
      * Create an alert rule.
      *
-     * Vehicles that meet the condition already have their alerts within seconds.
+     * Vehicles that meet the condition already have their alerts within seconds. A rule with create_ticket
+     * needs settings.update too.
      *
      * A key without the permission vehicles.read gets only id and object of the record.
      *
@@ -201,6 +202,8 @@ final class Alerts
 
     /**
      * Change an alert rule.
+     *
+     * A rule that has create_ticket after the change needs settings.update too.
      *
      * A key without the permission vehicles.read gets only id and object of the record.
      *

@@ -62,6 +62,7 @@ final class Settings
      * Permission: settings.update.
      *
      * @param array{
+     *     alert_retention_days?: int,
      *     battery_ready_percent?: int,
      *     cancel_grace_meters?: int,
      *     cancel_grace_seconds?: int,
@@ -75,6 +76,7 @@ final class Settings
      *     timezone?: string,
      *     track_retention_days?: int,
      * } $body
+     *     - `alert_retention_days`: Days after the last change of a cleared alert after which it is deleted.
      *     - `battery_ready_percent`: Battery level at which a vehicle returns to service.
      *     - `cancel_grace_meters`: Maximum distance of a ride that can be cancelled.
      *     - `cancel_grace_seconds`: For how long after its start a ride can be cancelled.

@@ -14,6 +14,8 @@ use Kickstand\Record;
 final class Settings extends Record
 {
     private function __construct(
+        /** Days after the last change of a cleared alert after which it is deleted. */
+        public readonly int $alertRetentionDays,
         /** Battery level at which a vehicle returns to service. */
         public readonly int $batteryReadyPercent,
         /** Maximum distance of a ride that can be cancelled. */
@@ -55,6 +57,7 @@ final class Settings extends Record
     {
         $read = new Reader($json, 'settings');
         return new self(
+            alertRetentionDays: $read->int('alert_retention_days'),
             batteryReadyPercent: $read->int('battery_ready_percent'),
             cancelGraceMeters: $read->int('cancel_grace_meters'),
             cancelGraceSeconds: $read->int('cancel_grace_seconds'),

@@ -3396,7 +3396,8 @@ class AlertsResource:
     ) -> AlertRule:
         """Create an alert rule.
 
-        Vehicles that meet the condition already have their alerts within seconds.
+        Vehicles that meet the condition already have their alerts within seconds. A rule with
+        create_ticket needs settings.update too.
 
         A key without the permission vehicles.read gets only id and object of the record.
 
@@ -3523,6 +3524,8 @@ class AlertsResource:
         options: CallOptions | None = None,
     ) -> AlertRule:
         """Change an alert rule.
+
+        A rule that has create_ticket after the change needs settings.update too.
 
         A key without the permission vehicles.read gets only id and object of the record.
 
@@ -4348,6 +4351,7 @@ class SettingsResource:
     def update(
         self,
         *,
+        alert_retention_days: int | NotGiven = NOT_GIVEN,
         battery_ready_percent: int | NotGiven = NOT_GIVEN,
         cancel_grace_meters: int | NotGiven = NOT_GIVEN,
         cancel_grace_seconds: int | NotGiven = NOT_GIVEN,
@@ -4378,6 +4382,8 @@ class SettingsResource:
         Needs the permission settings.update.
 
         Args:
+            alert_retention_days: Days after the last change of a cleared alert after which it
+                is deleted.
             battery_ready_percent: Battery level at which a vehicle returns to service.
             cancel_grace_meters: Maximum distance of a ride that can be cancelled.
             cancel_grace_seconds: For how long after its start a ride can be cancelled.
@@ -4400,6 +4406,7 @@ class SettingsResource:
             "PUT",
             "/settings",
             body={
+                "alert_retention_days": alert_retention_days,
                 "battery_ready_percent": battery_ready_percent,
                 "cancel_grace_meters": cancel_grace_meters,
                 "cancel_grace_seconds": cancel_grace_seconds,

@@ -1575,6 +1575,8 @@ class SandboxClockUpdate(TypedDict, total=False):
 class Settings(Record):
     """The settings of the whole account."""
 
+    alert_retention_days: int
+    """Days after the last change of a cleared alert after which it is deleted."""
     battery_ready_percent: int
     """Battery level at which a vehicle returns to service."""
     cancel_grace_meters: int
@@ -1611,6 +1613,8 @@ class Settings(Record):
 class SettingsUpdate(TypedDict, total=False):
     """The settings of the whole account."""
 
+    alert_retention_days: int
+    """Days after the last change of a cleared alert after which it is deleted."""
     battery_ready_percent: int
     """Battery level at which a vehicle returns to service."""
     cancel_grace_meters: int

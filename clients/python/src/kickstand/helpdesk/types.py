@@ -235,6 +235,7 @@ DeliveryEvent = Literal[
     "customer.anonymised",
     "task.created",
     "task.updated",
+    "task.overdue",
     "task.done",
 ]
 DeliveryState = Literal["untried", "retrying", "delivered", "failed", "dropped"]
@@ -361,6 +362,7 @@ WebhookEvent = Literal[
     "customer.anonymised",
     "task.created",
     "task.updated",
+    "task.overdue",
     "task.done",
     "*",
 ]

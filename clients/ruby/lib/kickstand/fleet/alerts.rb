@@ -46,8 +46,8 @@ module Kickstand
 
       # Create an alert rule.
       #
-      # Vehicles that meet the condition already have their alerts within seconds. A key without the permission
-      # vehicles.read gets only id and object of the record.
+      # Vehicles that meet the condition already have their alerts within seconds. A rule with create_ticket needs
+      # settings.update too. A key without the permission vehicles.read gets only id and object of the record.
       #
       # Permission: vehicles.update.
       #
@@ -102,8 +102,9 @@ module Kickstand
 
       # Change an alert rule.
       #
-      # A key without the permission vehicles.read gets only id and object of the record. The body may repeat read-only
-      # members with their stored values.
+      # A rule that has create_ticket after the change needs settings.update too. A key without the permission
+      # vehicles.read gets only id and object of the record. The body may repeat read-only members with their stored
+      # values.
       #
       # Permission: vehicles.update.
       #

@@ -1000,6 +1000,8 @@ module Kickstand
 
   # The settings of the whole account.
   class Settings < Record
+    # @return [Integer] Days after the last change of a cleared alert after which it is deleted.
+    member :alert_retention_days
     # @return [Integer] Battery level at which a vehicle returns to service.
     member :battery_ready_percent
     # @return [Integer] Maximum distance of a ride that can be cancelled.

@@ -29,6 +29,7 @@ module Kickstand
       #
       # Permission: settings.update.
       #
+      # @param alert_retention_days [Integer] Days after the last change of a cleared alert after which it is deleted.
       # @param battery_ready_percent [Integer] Battery level at which a vehicle returns to service.
       # @param cancel_grace_meters [Integer] Maximum distance of a ride that can be cancelled.
       # @param cancel_grace_seconds [Integer] For how long after its start a ride can be cancelled.
@@ -45,14 +46,15 @@ module Kickstand
       # @param request_options [RequestOptions, Hash]
       # @return [Kickstand::Settings]
       def update(
-        battery_ready_percent: OMIT, cancel_grace_meters: OMIT, cancel_grace_seconds: OMIT, contact_lost_minutes: OMIT,
-        default_language: OMIT, low_battery_percent: OMIT, max_ride_minutes: OMIT, missing_after_hours: OMIT,
-        name: OMIT, offline_ride_hours: OMIT, timezone: OMIT, track_retention_days: OMIT, request_options: {}
+        alert_retention_days: OMIT, battery_ready_percent: OMIT, cancel_grace_meters: OMIT, cancel_grace_seconds: OMIT,
+        contact_lost_minutes: OMIT, default_language: OMIT, low_battery_percent: OMIT, max_ride_minutes: OMIT,
+        missing_after_hours: OMIT, name: OMIT, offline_ride_hours: OMIT, timezone: OMIT, track_retention_days: OMIT,
+        request_options: {}
       )
         body = {
-          battery_ready_percent:, cancel_grace_meters:, cancel_grace_seconds:, contact_lost_minutes:, default_language:,
-          low_battery_percent:, max_ride_minutes:, missing_after_hours:, name:, offline_ride_hours:, timezone:,
-          track_retention_days:
+          alert_retention_days:, battery_ready_percent:, cancel_grace_meters:, cancel_grace_seconds:,
+          contact_lost_minutes:, default_language:, low_battery_percent:, max_ride_minutes:, missing_after_hours:,
+          name:, offline_ride_hours:, timezone:, track_retention_days:
         }
         call("PUT", "/settings", Kickstand::Settings, body:, options: request_options)
       end
