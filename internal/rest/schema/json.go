@@ -221,6 +221,8 @@ func (p *parser) object(depth int) (Node, error) {
 		p.at++
 		return n, nil
 	}
+	var few [8]NodeMember // as most objects have, so that only the list of the right length is allocated
+	members := few[:0]
 	var seen map[string]bool // set once there are too many names for a linear search
 	for {
 		if p.peek() != '"' {
@@ -230,13 +232,13 @@ func (p *parser) object(depth int) (Node, error) {
 		if err != nil {
 			return n, err
 		}
-		if seen == nil && len(n.Members) == 16 {
+		if seen == nil && len(members) == 16 {
 			seen = make(map[string]bool, 64)
-			for i := range n.Members {
-				seen[n.Members[i].Name] = true
+			for i := range members {
+				seen[members[i].Name] = true
 			}
 		}
-		if seen[name] || seen == nil && n.Find(name) != nil {
+		if seen[name] || seen == nil && hasMember(members, name) {
 			return n, p.fail("the field %.60q is duplicate", name)
 		}
 		if seen != nil {
@@ -252,7 +254,7 @@ func (p *parser) object(depth int) (Node, error) {
 		if err != nil {
 			return n, err
 		}
-		n.Members = append(n.Members, NodeMember{name, v})
+		members = append(members, NodeMember{name, v})
 		p.space()
 		switch p.peek() {
 		case ',':
@@ -260,11 +262,22 @@ func (p *parser) object(depth int) (Node, error) {
 			p.space()
 		case '}':
 			p.at++
+			n.Members = slices.Clone(members)
 			return n, nil
 		default:
 			return n, p.fail("a comma or the end of the object is expected")
 		}
 	}
+}
+
+// hasMember looks for a name among few members.
+func hasMember(members []NodeMember, name string) bool {
+	for i := range members {
+		if members[i].Name == name {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *parser) array(depth int) (Node, error) {
