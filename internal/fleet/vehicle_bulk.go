@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -24,7 +25,8 @@ type VehicleOutcome struct {
 }
 
 // UpdateVehicles updates up to [MaxBulk] vehicles, in the order of their ids and in transactions of
-// some of them, which an error can end half-way. change returns the changes of a vehicle, which are
+// some of them. If the database fails half-way, the remaining vehicles have its error as their outcome;
+// if it fails before, UpdateVehicles does. change returns the changes of a vehicle, which are
 // applied one after the other, or the reason to leave it as it is. A vehicle that cannot be updated
 // does not affect the others. The audit log has an entry for each updated one.
 func (s *Service) UpdateVehicles(ctx context.Context, organizationID string, ids []string, by Actor, change func(v *Vehicle) ([]VehicleChange, error)) ([]VehicleOutcome, error) {
@@ -36,7 +38,8 @@ func (s *Service) UpdateVehicles(ctx context.Context, organizationID string, ids
 	}
 	by.Vehicles = len(ids)
 	var all []VehicleOutcome
-	for batch := range slices.Chunk(ids, bulkBatch) {
+	for len(all) < len(ids) {
+		batch := ids[len(all):min(len(all)+bulkBatch, len(ids))]
 		var done []VehicleOutcome
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
 			done = done[:0] // of an attempt before
@@ -50,8 +53,15 @@ func (s *Service) UpdateVehicles(ctx context.Context, organizationID string, ids
 			}
 			return nil
 		})
+		if err != nil && len(all) == 0 {
+			return nil, err
+		}
 		if err != nil {
-			return all, err
+			s.log.LogAttrs(ctx, slog.LevelError, "update many vehicles failed half-way", slog.Int("updated", len(all)), slog.Any("error", err))
+			for _, id := range ids[len(all):] {
+				all = append(all, VehicleOutcome{ID: id, Err: err})
+			}
+			return all, nil
 		}
 		all = append(all, done...)
 	}

@@ -374,7 +374,7 @@ func reasonOf(o *fleet.VehicleOutcome) string {
 	e, ok := errors.AsType[*problem.Error](o.Err)
 	switch {
 	case !ok:
-		return "It could not be changed"
+		return "The server failed before it was changed. Try again"
 	case e.Kind == problem.NotFound:
 		return "It was deleted"
 	case e.Code == "vehicle_low_battery":
