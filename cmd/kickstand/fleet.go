@@ -212,8 +212,8 @@ func (c *fleetImportCmd) Run(ctx context.Context, e *env) error {
 
 type fleetExportCmd struct {
 	Of   fleetOf `embed:""`
-	What string  `enum:"fleet,subaccounts,pricing_plans,customers,zones,vehicles,rides" default:"fleet" help:"fleet: one JSON object for import; or subaccounts, pricing_plans, customers, zones, vehicles, rides: NDJSON, one record per line."`
-	Dir  string  `placeholder:"DIR" help:"Write a file NAME.ndjson for each kind of record, including rides, instead of standard output."`
+	What string  `enum:"fleet,subaccounts,pricing_plans,customers,zones,vehicles,rides,tasks,alert_rules,alerts" default:"fleet" help:"fleet: one JSON object for import; or subaccounts, pricing_plans, customers, zones, vehicles, rides, tasks, alert_rules, alerts: NDJSON, one record per line."`
+	Dir  string  `placeholder:"DIR" help:"Write a file NAME.ndjson for each kind of record, including rides, tasks and alerts, instead of standard output."`
 }
 
 func (*fleetExportCmd) Help() string {
@@ -222,9 +222,14 @@ be running. A fleet for import has no anonymised customers: only their rides
 remain.`
 }
 
-// fleetKinds returns the kinds of records of an export, in the order of an import.
+// importedKinds returns the kinds of records that an import takes, in its order.
+func importedKinds() []string {
+	return []string{"subaccounts", "pricing_plans", "customers", "zones", "vehicles"}
+}
+
+// fleetKinds returns the kinds of records of an export.
 func fleetKinds() []string {
-	return []string{"subaccounts", "pricing_plans", "customers", "zones", "vehicles", "rides"}
+	return append(importedKinds(), "rides", "tasks", "alert_rules", "alerts")
 }
 
 func (c *fleetExportCmd) Run(ctx context.Context, e *env) error {
@@ -281,6 +286,13 @@ func (x *exporter) each(ctx context.Context, kind string, fn func(record []byte)
 		return x.f.EachZone(ctx, x.organizationID, fleet.ZoneQuery{}, next)
 	case "vehicles":
 		return x.f.EachVehicle(ctx, x.organizationID, fleet.VehicleQuery{}, next)
+	case "tasks":
+		return x.f.EachTask(ctx, x.organizationID, fleet.TaskQuery{}, next)
+	case "alert_rules":
+		list, err := x.f.AlertRules(ctx, x.f.DB, x.organizationID)
+		return eachDoc(list, err, (*fleet.AlertRule).Record, next)
+	case "alerts":
+		return x.f.EachAlert(ctx, x.organizationID, fleet.AlertQuery{}, next)
 	}
 	return x.f.EachRide(ctx, x.organizationID, fleet.RideQuery{}, next)
 }
@@ -312,10 +324,7 @@ func (x *exporter) lines(ctx context.Context, w io.Writer, kind string) (n int, 
 // whole writes all kinds as one JSON object for import.
 func (x *exporter) whole(ctx context.Context, w io.Writer) error {
 	b := bufio.NewWriter(w)
-	for i, kind := range fleetKinds() {
-		if kind == "rides" {
-			continue
-		}
+	for i, kind := range importedKinds() {
 		separator := "{\n"
 		if i > 0 {
 			separator = "],\n"
