@@ -476,8 +476,8 @@ func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error
 	return len(*walks) == 0, nil
 }
 
-// readsDocuments reports whether the walk tests for the search here, with the documents of all scans: SQLite takes three
-// times as long. In the order of numbers it is enough to read the documents of the scanned ones.
+// readsDocuments reports whether the walk tests its entries for the search here, with the documents of all scans: SQLite
+// takes three times as long for an entry. In the order of numbers it is enough to read the documents of the scanned ones.
 func (f *ticketFinder) readsDocuments() bool {
 	return f.words != nil && !f.words.oneByOne && !f.postgres && !f.byNumber()
 }
@@ -515,7 +515,8 @@ func (f *ticketFinder) walkDocuments(w *indexWalk, limit int) (entries int, more
 		}
 		entries, last = entries+1, key
 	}
-	if err := rows.Close(); err != nil {
+	rows.Close()
+	if err := rows.Err(); err != nil {
 		return 0, false, err
 	}
 	if more {
@@ -585,7 +586,7 @@ func (f *ticketFinder) indexRange(st *keyset.Statement, w indexWalk) string {
 	where := "t.organization_id = $1"
 	switch {
 	case w.priority != "":
-		where += " AND t.priority = '" + string(w.priority) + "'"
+		where += " AND t.priority = " + st.Arg(string(w.priority))
 		if w.within {
 			w.low, w.high = f.fromCursor(w, f.tie.(int64))
 		}
@@ -624,7 +625,7 @@ func (f *ticketFinder) createdRange(st *keyset.Statement, low, high int64) strin
 	if high < maxNumber {
 		where += " AND t.created_at <= " + fmt.Sprintf(at, "<= "+st.Arg(high), "DESC")
 	}
-	// Of tickets created at once.
+	// These order tickets that were created at the same time.
 	if low > 1 {
 		where += " AND coalesce(t.number >= " + st.Arg(low) + ", FALSE)"
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
@@ -633,5 +634,51 @@ func TestExportEnds(t *testing.T) {
 	n := 0
 	if err := f.desk.EachTicket(t.Context(), orgA, desk.TicketQuery{}, func(*desk.Ticket) error { n++; return stop }); err != stop || n != 1 {
 		t.Errorf("got %v after %d, want %v after 1", err, n, stop)
+	}
+}
+
+// interrupter cancels the context of statements that contain a text, once they have begun.
+type interrupter struct {
+	db.Querier
+	text   string
+	cancel context.CancelFunc
+	n      int
+}
+
+func (i *interrupter) Query(ctx context.Context, query string, args ...any) (*db.Rows, error) {
+	rows, err := i.Querier.Query(ctx, query, args...)
+	if strings.Contains(query, i.text) {
+		i.n++
+		i.cancel()
+	}
+	return rows, err
+}
+
+// TestInterruptedSearch: a search whose context ends has no page, not a short one.
+func TestInterruptedSearch(t *testing.T) {
+	f := fixtureOn(t, dbtest.NewSQLite(t))
+	f.desk.NarrowLimits()
+	for n := range 10 {
+		f.intake(text(fmt.Sprintf("+49151123456%02d", n), "bell"))
+	}
+	f.index()
+	for _, statement := range []string{"AS number FROM ticket_words", "ELSE 0 END FROM tickets t WHERE", "FROM unnest("} {
+		ctx, cancel := context.WithCancel(t.Context())
+		i := &interrupter{text: statement, cancel: cancel}
+		err := f.db.Read(t.Context(), func(tx *db.Tx) error {
+			i.Querier = tx
+			list, _, err := f.desk.FindTickets(ctx, i, orgA, desk.TicketQuery{Text: "bell ", Sort: keyset.Sort{Field: desk.ByUpdatedAt}})
+			if err == nil {
+				t.Errorf("interrupted in %q: got %d tickets", statement, len(list))
+			}
+			return err
+		})
+		cancel()
+		if err == nil {
+			t.Errorf("interrupted in %q: no error", statement)
+		}
+		if i.n == 0 {
+			t.Errorf("no statement has %q", statement)
+		}
 	}
 }

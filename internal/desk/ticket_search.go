@@ -248,15 +248,19 @@ func (w *wordQuery) readTickets(ctx context.Context, q db.Querier) (map[int64]st
 		return nil, err
 	}
 	defer rows.Close()
-	w.tickets = make(map[int64]struct{})
+	list := make(map[int64]struct{})
 	for rows.Next() {
 		var n int64
 		if err := rows.Scan(&n); err != nil {
 			return nil, err
 		}
-		w.tickets[n] = struct{}{}
+		list[n] = struct{}{}
 	}
-	return w.tickets, rows.Close()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	w.tickets = list
+	return list, nil
 }
 
 // numbers returns a query, without its SELECT, of the numbers of the tickets with a matching
