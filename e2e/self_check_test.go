@@ -57,7 +57,7 @@ func TestChecksCatch(t *testing.T) {
 				v.allow(part)
 			}
 			v.open("/")
-			if strings.Contains(tt.body, "fetch") || tt.name == "rejection" {
+			if tt.kind == "faults" { // reported after the page has loaded
 				v.untilFault()
 			}
 			got := v.drainFaults()
