@@ -57,6 +57,9 @@ func TestChecksCatch(t *testing.T) {
 				v.allow(part)
 			}
 			v.open("/")
+			if tt.name == "handler" {
+				v.click("p[onclick]")
+			}
 			if tt.kind == "faults" { // reported after the page has loaded
 				v.untilFault()
 			}
