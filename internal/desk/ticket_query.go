@@ -246,7 +246,8 @@ func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID 
 // set would have, and conversely.
 func (f *ticketFinder) find() error {
 	walks, step := f.walks(), f.limits.walk
-	if f.isNarrow() {
+	narrow := f.isNarrow()
+	if narrow {
 		if f.words != nil && f.postgres {
 			step = max(step, f.words.documents/2) // each statement reads them
 		}
@@ -257,7 +258,7 @@ func (f *ticketFinder) find() error {
 	if err != nil {
 		return err
 	}
-	for !f.untested && step < f.limits.work && min(8*step, f.limits.work) < cost && (set == nil || !set.ordered) {
+	for !f.untested && step < f.limits.work && min(8*step, f.limits.work) < cost && (set == nil || !set.ordered || step == f.limits.walk && !narrow) {
 		step = min(8*step, f.limits.work)
 		if done, err := f.walk(&walks, step); err != nil || done {
 			return err
@@ -493,7 +494,7 @@ func (f *ticketFinder) walkDocuments(w *indexWalk, limit int) (entries int, more
 	defer func() { f.searchDone = false }()
 	value, tie := f.walkKey(w)
 	st := f.newStatement()
-	st.Addf("SELECT t.number, t.%s, CASE WHEN %s%s THEN 1 ELSE 0 END", w.key, f.predicate(st, w), f.afterCursor(st, value, tie))
+	st.Addf("SELECT t.%s, CASE WHEN %s%s THEN t.number ELSE 0 END", w.key, f.predicate(st, w), f.afterCursor(st, value, tie))
 	st.Addf(" FROM tickets t WHERE %s ORDER BY %s", f.indexRange(st, *w), f.order(w))
 	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
 	if err != nil {
@@ -503,14 +504,14 @@ func (f *ticketFinder) walkDocuments(w *indexWalk, limit int) (entries int, more
 	var numbers []int64
 	var last int64 // key
 	for len(f.found)+len(numbers) < f.want && rows.Next() {
-		var number, key, matches int64
-		if err := rows.Scan(&number, &key, &matches); err != nil {
+		var key, number int64 // 0: it does not match
+		if err := rows.Scan(&key, &number); err != nil {
 			return 0, false, err
 		}
 		if more = entries >= limit && key != last; more {
 			break
 		}
-		if _, ok := documented[number]; ok && matches == 1 {
+		if _, ok := documented[number]; ok {
 			numbers = append(numbers, number)
 		}
 		entries, last = entries+1, key
@@ -618,19 +619,14 @@ func (f *ticketFinder) fromCursor(w indexWalk, at int64) (low, high int64) {
 // same order; their index has the columns of most filters.
 func (f *ticketFinder) createdRange(st *keyset.Statement, low, high int64) string {
 	where := "t.organization_id = $1"
-	const at = "(SELECT created_at FROM tickets WHERE organization_id = $1 AND number %s ORDER BY number %s LIMIT 1)"
+	const at = "((SELECT created_at FROM tickets WHERE organization_id = $1 AND number %s ORDER BY number %s LIMIT 1), %s)"
 	if low > 1 {
-		where += " AND t.created_at >= " + fmt.Sprintf(at, ">= "+st.Arg(low), "ASC")
+		n := st.Arg(low)
+		where += " AND (t.created_at, t.number) >= " + fmt.Sprintf(at, ">= "+n, "ASC", n)
 	}
 	if high < maxNumber {
-		where += " AND t.created_at <= " + fmt.Sprintf(at, "<= "+st.Arg(high), "DESC")
-	}
-	// These order tickets that were created at the same time.
-	if low > 1 {
-		where += " AND coalesce(t.number >= " + st.Arg(low) + ", FALSE)"
-	}
-	if high < maxNumber {
-		where += " AND coalesce(t.number <= " + st.Arg(high) + ", FALSE)"
+		n := st.Arg(high)
+		where += " AND (t.created_at, t.number) <= " + fmt.Sprintf(at, "<= "+n, "DESC", n)
 	}
 	return where
 }
