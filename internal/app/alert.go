@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
@@ -29,13 +30,18 @@ func (a *App) runAlerts(ctx context.Context) {
 // their alert, so a repetition after a crash writes nothing twice; then the fleet notes that the alert
 // is relayed.
 func (a *App) relayAlerts(ctx context.Context) error {
-	organizations, err := a.Fleet.WaitingAlerts(ctx)
+	return relayEach(ctx, a.Fleet.WaitingAlerts, a.relayAlertsOf)
+}
+
+// relayEach calls fn for the waiting organizations. The failure of one does not affect the others.
+func relayEach(ctx context.Context, waiting func(context.Context) ([]string, error), fn func(ctx context.Context, organizationID string) error) error {
+	organizations, err := waiting(ctx)
 	if err != nil {
 		return err
 	}
 	var failed []error
 	for _, id := range organizations {
-		if err := a.relayAlertsOf(ctx, id); err != nil {
+		if err := fn(ctx, id); err != nil {
 			failed = append(failed, fmt.Errorf("organization %s: %w", id, err))
 		}
 	}
@@ -80,13 +86,7 @@ func (a *App) alertRecipients(ctx context.Context, organizationID string, l *fle
 		return l.UserIDs, nil
 	case fleet.NotifyAdmins:
 		members, err := a.Accounts.Members(ctx, organizationID)
-		var ids []string
-		for _, m := range members {
-			if m.Role == account.Admin {
-				ids = append(ids, m.ID)
-			}
-		}
-		return ids, err
+		return adminIDs(members), err
 	}
 	return nil, nil
 }
@@ -94,17 +94,7 @@ func (a *App) alertRecipients(ctx context.Context, organizationID string, l *fle
 // relayOverdueTasks writes the notices of overdue tasks of production, as relayAlerts does: each
 // names its task and due time, so a repetition after a crash writes nothing twice.
 func (a *App) relayOverdueTasks(ctx context.Context) error {
-	organizations, err := a.Fleet.WaitingTasks(ctx)
-	if err != nil {
-		return err
-	}
-	var failed []error
-	for _, id := range organizations {
-		if err := a.relayOverdueTasksOf(ctx, id); err != nil {
-			failed = append(failed, fmt.Errorf("overdue tasks of organization %s: %w", id, err))
-		}
-	}
-	return errors.Join(failed...)
+	return relayEach(ctx, a.Fleet.WaitingTasks, a.relayOverdueTasksOf)
 }
 
 func (a *App) relayOverdueTasksOf(ctx context.Context, organizationID string) error {
@@ -134,16 +124,20 @@ func (a *App) relayOverdueTasksOf(ctx context.Context, organizationID string) er
 // taskRecipients returns the ids of the users to notify of an overdue task: its assignee, or the
 // admins if it has none or a former member.
 func taskRecipients(t *fleet.Task, members []account.User) []string {
-	var admins []string
+	if slices.ContainsFunc(members, func(m account.User) bool { return m.ID == string(t.AssigneeID) }) {
+		return []string{string(t.AssigneeID)}
+	}
+	return adminIDs(members)
+}
+
+// adminIDs returns the ids of the admins.
+func adminIDs(members []account.User) (ids []string) {
 	for _, m := range members {
-		if m.ID == string(t.AssigneeID) {
-			return []string{m.ID}
-		}
 		if m.Role == account.Admin {
-			admins = append(admins, m.ID)
+			ids = append(ids, m.ID)
 		}
 	}
-	return admins
+	return ids
 }
 
 // deskOverdueTask returns the notice of an overdue task in the words of the helpdesk.

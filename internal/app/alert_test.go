@@ -209,7 +209,7 @@ func TestOverdueTaskRelay(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// What another process notes of the first due time leaves the second.
+	// Another process notes the first notice late; the second stays.
 	if err := a.Fleet.OverdueTaskRelayed(ctx, organizationID, &first[0]); err != nil {
 		t.Fatal(err)
 	}

@@ -654,7 +654,7 @@ func (i *interrupter) Query(ctx context.Context, query string, args ...any) (*db
 	return rows, err
 }
 
-// TestInterruptedSearch: a search whose context ends has no page, not a short one.
+// TestInterruptedSearch: an interrupted search returns an error, not a short page.
 func TestInterruptedSearch(t *testing.T) {
 	f := fixtureOn(t, dbtest.NewSQLite(t))
 	f.desk.NarrowLimits()

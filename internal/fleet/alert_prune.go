@@ -8,25 +8,17 @@ import (
 )
 
 // pruneAlerts deletes the cleared alerts that are older than their organizations keep them, in small
-// steps. Alerts that the helpdesk has not seen stay, and those whose task is open, which the next
+// steps. Alerts that the helpdesk has not seen stay, and those with an open task, which the next
 // alert of the rule shares.
 func (s *Service) pruneAlerts(ctx context.Context) error {
-	ids, err := db.All(ctx, s.db, scanID, "SELECT organization_id FROM settings ORDER BY organization_id")
-	if err != nil {
-		return fmt.Errorf("list the fleets: %w", err)
-	}
-	for _, id := range ids {
-		a, err := s.orgContext(ctx, s.db, s.db.Now(), id)
-		if err != nil {
-			return err
-		}
+	return s.eachFleet(ctx, func(a orgContext) error {
 		before := a.now.AddDate(0, 0, -int(a.settings.AlertRetentionDays)).UnixMicro()
-		err = db.Steps(ctx, func() (more bool, err error) {
+		err := db.Steps(ctx, func() (more bool, err error) {
 			err = s.db.Write(ctx, func(tx *db.Tx) error {
 				n, err := tx.Exec(ctx, `DELETE FROM alerts WHERE organization_id = $1 AND state = 'cleared' AND updated_at < $2 AND id IN
 					(SELECT l.id FROM alerts l WHERE l.organization_id = $1 AND l.state = 'cleared' AND l.updated_at < $2 AND l.relay IS NULL
 					AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.organization_id = l.organization_id AND t.id = l.task_id AND t.state IN ('open', 'in_progress'))
-					ORDER BY l.updated_at, l.id LIMIT $3)`, id, before, alertPruneStep)
+					ORDER BY l.updated_at, l.id LIMIT $3)`, a.id, before, alertPruneStep)
 				more = n == alertPruneStep
 				return err
 			})
@@ -35,8 +27,8 @@ func (s *Service) pruneAlerts(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("delete expired alerts: %w", err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // alertPruneStep bounds the alerts that one transaction of pruneAlerts deletes.

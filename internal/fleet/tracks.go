@@ -77,10 +77,25 @@ var errEnough = errors.New("fleet: no more records are needed")
 
 // pruneTracks deletes the tracks that are older than their organizations keep them.
 func (s *Service) pruneTracks(ctx context.Context) error {
-	ids, err := db.All(ctx, s.db, func(row db.Row) (id string, err error) {
-		err = row.Scan(&id)
-		return id, err
-	}, "SELECT organization_id FROM settings")
+	return s.eachFleet(ctx, func(a orgContext) error {
+		before := track.Start(a.now.AddDate(0, 0, -int(a.settings.TrackRetentionDays)).UnixMilli()) * 1000
+		for deleted := int64(pruneBatch); deleted == pruneBatch; {
+			err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
+				deleted, err = tx.Exec(ctx, `DELETE FROM tracks WHERE (organization_id, vehicle_id, start_at) IN
+					(SELECT organization_id, vehicle_id, start_at FROM tracks WHERE organization_id = $1 AND start_at < $2 ORDER BY start_at LIMIT $3)`, a.id, before, pruneBatch)
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("delete expired tracks: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// eachFleet calls fn for all fleets until it returns an error.
+func (s *Service) eachFleet(ctx context.Context, fn func(a orgContext) error) error {
+	ids, err := db.All(ctx, s.db, scanID, "SELECT organization_id FROM settings ORDER BY organization_id")
 	if err != nil {
 		return fmt.Errorf("list the fleets: %w", err)
 	}
@@ -89,16 +104,8 @@ func (s *Service) pruneTracks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		before := track.Start(a.now.AddDate(0, 0, -int(a.settings.TrackRetentionDays)).UnixMilli()) * 1000
-		for deleted := int64(pruneBatch); deleted == pruneBatch; {
-			err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
-				deleted, err = tx.Exec(ctx, `DELETE FROM tracks WHERE (organization_id, vehicle_id, start_at) IN
-					(SELECT organization_id, vehicle_id, start_at FROM tracks WHERE organization_id = $1 AND start_at < $2 ORDER BY start_at LIMIT $3)`, id, before, pruneBatch)
-				return err
-			})
-			if err != nil {
-				return fmt.Errorf("delete expired tracks: %w", err)
-			}
+		if err := fn(a); err != nil {
+			return err
 		}
 	}
 	return nil
