@@ -82,6 +82,10 @@ func TestCrashPending(t *testing.T) {
 					return
 				}
 				after := time.Duration(rand.Int64N(int64(time.Second)))
+				undoAfter := time.Duration(rand.Int64N(int64(time.Second)))
+				if i == 0 { // at least one is undone, and by far in time
+					after, undoAfter = time.Minute, 0
+				}
 				r := desk.Reply{By: desk.Actor{ID: "k", Name: "Key"}, Content: content, Hold: after}
 				if i%2 == 0 {
 					r.Hold, r.SendAt = 0, time.Now().Add(after+50*time.Millisecond)
@@ -102,11 +106,12 @@ func TestCrashPending(t *testing.T) {
 				undone[text] = false
 				mu.Unlock()
 				if i%3 == 0 {
-					pause(time.Second)
+					pause(undoAfter)
 					undo(m.ID, text)
 				}
+				until := time.Now().Add(200*time.Millisecond + time.Duration(rand.Int64N(int64(time.Second))))
 				if err := a.DB.Write(t.Context(), func(tx *db.Tx) error {
-					_, err := a.Desk.UpdateTx(t.Context(), tx, org.ID, ids[tickets+rand.IntN(tickets)], desk.Update{Snooze: &desk.Snooze{Until: time.Now().Add(200*time.Millisecond + after)}})
+					_, err := a.Desk.UpdateTx(t.Context(), tx, org.ID, ids[tickets+rand.IntN(tickets)], desk.Update{Snooze: &desk.Snooze{Until: until}})
 					return err
 				}); err != nil {
 					t.Error(err)
