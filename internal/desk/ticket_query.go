@@ -811,7 +811,7 @@ func (f *ticketFinder) sortSet(set *filterSet, part string) error {
 		}
 	case set.id != "":
 		from = func(st *keyset.Statement) string {
-			entries := "(SELECT " + set.id + " AS id, t.number FROM " + set.from(st) + part + ") AS t WHERE coalesce(TRUE" + f.numberRange(st) + f.numberPredicate(st) + ", FALSE)"
+			entries := "(SELECT " + set.id + " AS id, t.number FROM " + set.from(st) + part + ") AS t WHERE " + unindexed("TRUE"+f.numberRange(st)+f.numberPredicate(st))
 			f.searchDone = f.words != nil && !f.words.oneByOne
 			return "(SELECT t.id FROM " + entries + ") AS s CROSS JOIN tickets t WHERE t.id = s.id AND coalesce(t.organization_id = $1, FALSE)"
 		}
@@ -896,7 +896,7 @@ func (f *ticketFinder) read(from func(st *keyset.Statement) string, order string
 		match = "CASE WHEN " + f.words.ticketCondition(st) + " THEN 1 ELSE 0 END"
 	}
 	st.Addf("SELECT t.value, t.number, t.id, %s FROM (SELECT %s AS value, t.number, t.id FROM ", match, value)
-	st.Addf("%s AND coalesce(%s, FALSE)%s", from(st), f.predicate(st, w), f.afterCursor(st, value, tie))
+	st.Addf("%s AND %s%s", from(st), unindexed(f.predicate(st, w)), f.afterCursor(st, value, tie))
 	// The condition outside stops SQLite from testing for the search before it sorts.
 	st.Addf(" ORDER BY %s LIMIT %d) AS t WHERE t.number > 0", order, most)
 	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
@@ -924,14 +924,19 @@ func (f *ticketFinder) newStatement() *keyset.Statement {
 	return &keyset.Statement{Args: []any{f.organization}}
 }
 
-// predicate writes the filters for t. For an index entry, a column that it lacks is looked up.
+// unindexed writes tests for which the engine does not look for an index, and stops at the first that fails:
+// SQLite evaluates all of them in any other expression, such as coalesce(…, FALSE).
+func unindexed(tests string) string { return "CASE WHEN " + tests + " THEN TRUE ELSE FALSE END" }
+
+// predicate writes the filters for t, first those that few tickets match. For an index entry, a column that it lacks is
+// looked up.
 func (f *ticketFinder) predicate(st *keyset.Statement, w *indexWalk) string {
 	entry := w != nil && w.key != ByUpdatedAt
 	q := f.query
 	tests := "TRUE"
 	addf := func(format string, args ...any) { tests += " AND " + fmt.Sprintf(format, args...) }
-	if len(q.Status) > 0 {
-		addf("t.status IN (%s)", keyset.Placeholders(st, q.Status))
+	if len(q.AssigneeID) > 0 {
+		addf("coalesce(t.assignee_id, '') IN (%s)", keyset.Placeholders(st, q.AssigneeID))
 	}
 	if len(q.Priority) > 0 {
 		addf("t.priority IN (%s)", keyset.Placeholders(st, q.Priority))
@@ -939,8 +944,8 @@ func (f *ticketFinder) predicate(st *keyset.Statement, w *indexWalk) string {
 	if len(q.Channel) > 0 {
 		addf("t.channel IN (%s)", keyset.Placeholders(st, q.Channel))
 	}
-	if len(q.AssigneeID) > 0 {
-		addf("coalesce(t.assignee_id, '') IN (%s)", keyset.Placeholders(st, q.AssigneeID))
+	if len(q.Status) > 0 {
+		addf("t.status IN (%s)", keyset.Placeholders(st, q.Status))
 	}
 	if len(q.without.channel) > 0 {
 		addf("t.channel NOT IN (%s)", keyset.Placeholders(st, q.without.channel))
