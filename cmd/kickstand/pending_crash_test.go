@@ -82,9 +82,9 @@ func TestCrashPending(t *testing.T) {
 					return
 				}
 				after := time.Duration(rand.Int64N(int64(time.Second)))
-				undoAfter := time.Duration(rand.Int64N(int64(time.Second)))
-				if i == 0 { // at least one is undone, and by far in time
-					after, undoAfter = time.Minute, 0
+				undoWithin := time.Second
+				if i == 0 { // at least one is undone, long before it would leave
+					after, undoWithin = time.Minute, time.Millisecond
 				}
 				r := desk.Reply{By: desk.Actor{ID: "k", Name: "Key"}, Content: content, Hold: after}
 				if i%2 == 0 {
@@ -106,7 +106,7 @@ func TestCrashPending(t *testing.T) {
 				undone[text] = false
 				mu.Unlock()
 				if i%3 == 0 {
-					pause(undoAfter)
+					pause(undoWithin)
 					undo(m.ID, text)
 				}
 				until := time.Now().Add(200*time.Millisecond + time.Duration(rand.Int64N(int64(time.Second))))
