@@ -107,12 +107,14 @@ func (a *App) relayOverdueTasksOf(ctx context.Context, organizationID string) er
 		return err
 	}
 	for i := range list {
-		notice := a.deskOverdueTask(&list[i], taskRecipients(&list[i].Task, members))
-		if err := a.DB.Write(ctx, func(tx *db.Tx) error {
-			_, err := a.Desk.AlertTx(ctx, tx, organizationID, notice)
-			return err
-		}); err != nil {
-			return fmt.Errorf("task %s: %w", list[i].Task.ID, err)
+		if list[i].Task.Overdue { // else it was completed, cancelled or postponed since
+			notice := a.deskOverdueTask(&list[i], taskRecipients(&list[i].Task, members))
+			if err := a.DB.Write(ctx, func(tx *db.Tx) error {
+				_, err := a.Desk.AlertTx(ctx, tx, organizationID, notice)
+				return err
+			}); err != nil {
+				return fmt.Errorf("task %s: %w", list[i].Task.ID, err)
+			}
 		}
 		if err := a.Fleet.OverdueTaskRelayed(ctx, organizationID, &list[i]); err != nil {
 			return err

@@ -198,21 +198,32 @@ func TestOverdueTaskRelay(t *testing.T) {
 			t.Errorf("waiting: %v, %v", left, err)
 		}
 	}
-	relay(1)
-	if err := a.Fleet.DB.Write(ctx, func(tx *db.Tx) error {
-		locked, err := a.Fleet.LockTaskTx(ctx, tx, organizationID, task.ID)
-		if err != nil {
+	update := func(c fleet.TaskChange) {
+		t.Helper()
+		if err := a.Fleet.DB.Write(ctx, func(tx *db.Tx) error {
+			locked, err := a.Fleet.LockTaskTx(ctx, tx, organizationID, task.ID)
+			if err != nil {
+				return err
+			}
+			_, err = a.Fleet.UpdateTaskTx(ctx, tx, organizationID, locked, c, system)
 			return err
+		}); err != nil {
+			t.Fatal(err)
 		}
-		_, err = a.Fleet.UpdateTaskTx(ctx, tx, organizationID, locked, fleet.TaskChange{DueAt: optional.Of(past(1))}, system)
-		return err
-	}); err != nil {
-		t.Fatal(err)
 	}
+	relay(1)
+	update(fleet.TaskChange{DueAt: optional.Of(past(1))})
 	// Another process notes the first notice late; the second stays.
 	if err := a.Fleet.OverdueTaskRelayed(ctx, organizationID, &first[0]); err != nil {
 		t.Fatal(err)
 	}
+	relay(2)
+	// A task that was cancelled before its notice was written has none.
+	update(fleet.TaskChange{DueAt: optional.Of(past(0))})
+	if waiting, err := a.Fleet.WaitingTasks(ctx); err != nil || len(waiting) != 1 {
+		t.Fatalf("waiting: %v, %v", waiting, err)
+	}
+	update(fleet.TaskChange{State: optional.Of(fleet.TaskCancelled)})
 	relay(2)
 }
 
