@@ -131,7 +131,8 @@ type intake struct {
 	subaccounts map[string]*Subaccount
 	alertFacts  *alertFacts // nil: no alert rule is enabled
 
-	before, after []column // memory of the columns of one vehicle
+	before, after []column        // memory of the columns of one vehicle
+	memory        []track.Segment // of segments that are stored, for the next vehicles
 }
 
 // reportingVehicle is a locked vehicle with its reports.
@@ -155,19 +156,27 @@ type timedReport struct {
 // segment is a stored or new segment of a track.
 type segment struct {
 	stored  []byte // encoded, until it is decoded; nil: none
+	size    int    // of stored
 	reports track.Segment
 	changed bool
 }
 
 // decode decodes a stored segment that begins at start. It comes late, since the segments of a
-// call take ten times the memory decoded.
-func (g *segment) decode(start int64) (err error) {
-	if g.stored != nil {
-		g.reports, err = g.reports.Decode(g.stored, start)
-		g.stored = nil
+// call take ten times the memory decoded: an hour of a vehicle has hundreds of reports.
+func (in *intake) decode(g *segment, start int64) (err error) {
+	if g.stored == nil {
+		return nil
 	}
+	if last := len(in.memory) - 1; last >= 0 {
+		g.reports, in.memory = in.memory[last], in.memory[:last]
+	}
+	g.reports, err = g.reports.Decode(g.stored, start)
+	g.stored, g.size = nil, len(g.stored)
 	return err
 }
+
+// spareBytes is the room for new reports in an encoded segment; more make it grow.
+const spareBytes = 64
 
 func (in *intake) reject(index int, code, pointer string) {
 	in.verdicts[index] = Verdict{Index: index, Status: ReportRejected, Code: code, Pointer: pointer}
@@ -369,7 +378,7 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 		r := &v.reports[i]
 		start := track.Start(r.At)
 		g := v.segments[start]
-		if err := g.decode(start); err != nil {
+		if err := in.decode(g, start); err != nil {
 			return err
 		}
 		if len(g.reports) >= track.MaxReports && !g.reports.Has(&r.Report) {
@@ -394,11 +403,12 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 	}
 	for _, start := range slices.Sorted(maps.Keys(v.segments)) {
 		g := v.segments[start]
+		in.memory = append(in.memory, g.reports[:0])
 		if !g.changed {
 			continue
 		}
 		err := in.tx.Queue(ctx, `INSERT INTO tracks (organization_id, vehicle_id, start_at, reports) VALUES ($1, $2, $3, $4)
-			ON CONFLICT (organization_id, vehicle_id, start_at) DO UPDATE SET reports = excluded.reports`, in.org.id, v.ID, start*1000, g.reports.Append(nil, start))
+			ON CONFLICT (organization_id, vehicle_id, start_at) DO UPDATE SET reports = excluded.reports`, in.org.id, v.ID, start*1000, g.reports.Append(make([]byte, 0, g.size+spareBytes), start))
 		if err != nil {
 			return fmt.Errorf("store a track: %w", err)
 		}
