@@ -79,15 +79,17 @@ var errEnough = errors.New("fleet: no more records are needed")
 func (s *Service) pruneTracks(ctx context.Context) error {
 	return s.eachFleet(ctx, func(a orgContext) error {
 		before := track.Start(a.now.AddDate(0, 0, -int(a.settings.TrackRetentionDays)).UnixMilli()) * 1000
-		for deleted := int64(pruneBatch); deleted == pruneBatch; {
-			err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
-				deleted, err = tx.Exec(ctx, `DELETE FROM tracks WHERE (organization_id, vehicle_id, start_at) IN
+		err := db.Steps(ctx, func() (more bool, err error) {
+			err = s.db.Write(ctx, func(tx *db.Tx) error {
+				n, err := tx.Exec(ctx, `DELETE FROM tracks WHERE (organization_id, vehicle_id, start_at) IN
 					(SELECT organization_id, vehicle_id, start_at FROM tracks WHERE organization_id = $1 AND start_at < $2 ORDER BY start_at LIMIT $3)`, a.id, before, pruneBatch)
+				more = n == pruneBatch
 				return err
 			})
-			if err != nil {
-				return fmt.Errorf("delete expired tracks: %w", err)
-			}
+			return more, err
+		})
+		if err != nil {
+			return fmt.Errorf("delete expired tracks: %w", err)
 		}
 		return nil
 	})
