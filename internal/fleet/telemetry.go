@@ -156,7 +156,6 @@ type timedReport struct {
 // segment is a stored or new segment of a track.
 type segment struct {
 	stored  []byte // encoded, until it is decoded; nil: none
-	size    int    // of stored
 	reports track.Segment
 	changed bool
 }
@@ -171,12 +170,9 @@ func (in *intake) decode(g *segment, start int64) (err error) {
 		g.reports, in.memory = in.memory[last], in.memory[:last]
 	}
 	g.reports, err = g.reports.Decode(g.stored, start)
-	g.stored, g.size = nil, len(g.stored)
+	g.stored = nil
 	return err
 }
-
-// spareBytes is the room for new reports in an encoded segment; more make it grow.
-const spareBytes = 64
 
 func (in *intake) reject(index int, code, pointer string) {
 	in.verdicts[index] = Verdict{Index: index, Status: ReportRejected, Code: code, Pointer: pointer}
@@ -408,7 +404,7 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 			continue
 		}
 		err := in.tx.Queue(ctx, `INSERT INTO tracks (organization_id, vehicle_id, start_at, reports) VALUES ($1, $2, $3, $4)
-			ON CONFLICT (organization_id, vehicle_id, start_at) DO UPDATE SET reports = excluded.reports`, in.org.id, v.ID, start*1000, g.reports.Append(make([]byte, 0, g.size+spareBytes), start))
+			ON CONFLICT (organization_id, vehicle_id, start_at) DO UPDATE SET reports = excluded.reports`, in.org.id, v.ID, start*1000, g.reports.Append(nil, start))
 		if err != nil {
 			return fmt.Errorf("store a track: %w", err)
 		}

@@ -182,7 +182,7 @@ func (v *Vehicle) check(faults *problem.Validation) {
 // columns are the columns stored beside the document.
 func (v *Vehicle) columns() []column { return v.appendColumns(nil) }
 
-// appendColumns is columns in the memory of a slice, for one vehicle after another.
+// appendColumns appends the columns to a slice, so that several vehicles in turn can use its memory.
 func (v *Vehicle) appendColumns(to []column) []column {
 	var cell, inPlace, inRegion any
 	if p := v.Location; p != nil {
