@@ -107,7 +107,7 @@ func (a *App) relayOverdueTasksOf(ctx context.Context, organizationID string) er
 		return err
 	}
 	for i := range list {
-		if list[i].Task.Overdue { // else it was completed, cancelled or postponed since
+		if list[i].Task.State.Open() { // a postponed one, too: the same due time may return, and is not sent again
 			notice := a.deskOverdueTask(&list[i], taskRecipients(&list[i].Task, members))
 			if err := a.DB.Write(ctx, func(tx *db.Tx) error {
 				_, err := a.Desk.AlertTx(ctx, tx, organizationID, notice)

@@ -218,13 +218,16 @@ func TestOverdueTaskRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	relay(2)
-	// A task that was cancelled before its notice was written has none.
+	// A task that was postponed before its notice was written has one, a cancelled one has none.
+	update(fleet.TaskChange{DueAt: optional.Of(past(3))})
+	update(fleet.TaskChange{DueAt: optional.Of(past(-24))}) // postponed
+	relay(3)
 	update(fleet.TaskChange{DueAt: optional.Of(past(0))})
 	if waiting, err := a.Fleet.WaitingTasks(ctx); err != nil || len(waiting) != 1 {
 		t.Fatalf("waiting: %v, %v", waiting, err)
 	}
 	update(fleet.TaskChange{State: optional.Of(fleet.TaskCancelled)})
-	relay(2)
+	relay(3)
 }
 
 // TestTaskRecipients: the assignee, or the admins if there is none who is a member.
