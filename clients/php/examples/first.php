@@ -16,7 +16,9 @@ $scooter = $fleet->vehicles->list(state: ['available'], formFactor: ['scooter_st
 $riders = iterator_to_array($fleet->customers->list(status: ['active'], subaccountId: [$scooter->subaccountId]));
 $rider = current(array_filter($riders, fn ($customer) => $customer->openRideId === null));
 $ride = $fleet->rides->create(['customer_id' => $rider->id, 'vehicle_id' => $scooter->id]);
-$ride = $fleet->rides->update($ride->id, ['status' => 'completed', 'end_location' => $scooter->location]);
+$ride = $fleet->rides->update($ride->id, [
+    'status' => 'completed', 'end_location' => $scooter->location, 'accept_out_of_zone_fee' => true,
+]);
 echo "$ride->status: {$ride->price?->totalAmount}\n";
 
 [$body, $secret] = ['{"id":"1","event":"ticket.created","data":{}}', 'at least sixteen characters'];
