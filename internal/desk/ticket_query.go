@@ -143,8 +143,8 @@ func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Queri
 
 // limits bound the work of a page of a list, so that it takes at most some tens of milliseconds.
 type limits struct {
-	walk      int // index entries in the first attempt
-	work      int // index entries counted, sorted, or walked in the last attempt
+	walk      int // index entries in the first step
+	work      int // index entries walked in all steps, counted, or sorted
 	documents int // documents of a search that are read before the tickets
 	searched  int // tickets that are tested for a search one by one
 	open      int // open tickets examined by counts
@@ -152,7 +152,7 @@ type limits struct {
 	changes   int // of tickets since they were packed for reports, before these are packed again
 }
 
-var defaultLimits = limits{walk: 4000, work: 160_000, documents: 50_000, searched: 1000, open: 20_000, customers: 1500, changes: 1000}
+var defaultLimits = limits{walk: 4000, work: 140_000, documents: 50_000, searched: 1000, open: 20_000, customers: 1500, changes: 1000}
 
 // The costs of reading a row, of looking one up by its id for a test, and of looking up a tag, in index
 // entries.
@@ -245,28 +245,35 @@ func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID 
 // find finds the page. Steps of the walk grow, so that it costs at most a few times as much as the
 // set would have, and conversely.
 func (f *ticketFinder) find() error {
-	walks, step := f.walks(), f.limits.walk
+	walks, step, walked := f.walks(), f.limits.walk, 0
 	narrow := f.isNarrow()
 	if narrow {
 		if f.words != nil && f.postgres {
 			step = max(step, f.words.documents/2) // each statement reads them
 		}
-	} else if done, err := f.walk(&walks, step); err != nil || done {
-		return err
+	} else {
+		if done, err := f.walk(&walks, step, false); err != nil || done {
+			return err
+		}
+		walked = step
 	}
 	set, cost, err := f.cheapestSet()
 	if err != nil {
 		return err
 	}
-	for !f.untested && step < f.limits.work && min(8*step, f.limits.work) < cost && (set == nil || !set.ordered || step == f.limits.walk && !narrow) {
-		step = min(8*step, f.limits.work)
-		if done, err := f.walk(&walks, step); err != nil || done {
+	for !f.untested && walked < f.limits.work && (set == nil || !set.ordered || step == f.limits.walk && !narrow) {
+		step = min(8*step, f.limits.work-walked)
+		if walked += step; walked >= cost {
+			break
+		}
+		if done, err := f.walk(&walks, step, walked == f.limits.work); err != nil || done {
 			return err
 		}
 	}
 	if set == nil {
 		return errTooBroad()
 	}
+	f.found, f.untested = nil, false
 	if set.ordered {
 		return f.readOrdered(set, cost)
 	}
@@ -434,8 +441,8 @@ func (f *ticketFinder) walksPriority() bool {
 }
 
 // walk continues the scans by at most about limit entries' worth of work, and removes the scanned
-// ones. It returns true if the page is complete.
-func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error) {
+// ones. It returns true if the page is complete. last: no step follows.
+func (f *ticketFinder) walk(walks *[]indexWalk, limit int, last bool) (done bool, err error) {
 	limit /= f.entryCost()
 	for len(*walks) > 0 && limit > 0 {
 		if f.readsDocuments() {
@@ -452,7 +459,7 @@ func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error
 			continue
 		}
 		w := (*walks)[0]
-		rest, divided, err := f.shorten(&w, limit)
+		rest, divided, err := f.shorten(&w, limit, last)
 		if err != nil {
 			return false, err
 		}
@@ -502,10 +509,10 @@ func (f *ticketFinder) walkDocuments(w *indexWalk, limit int) (entries int, more
 	}
 	defer rows.Close()
 	var numbers []int64
-	var last int64 // key
+	var key, number, last int64 // number 0: it does not match; last: key
+	into := []any{&key, &number}
 	for len(f.found)+len(numbers) < f.want && rows.Next() {
-		var key, number int64 // 0: it does not match
-		if err := rows.Scan(&key, &number); err != nil {
+		if err := rows.Scan(into...); err != nil {
 			return 0, false, err
 		}
 		if more = entries >= limit && key != last; more {
@@ -540,24 +547,35 @@ func (w *indexWalk) passed(key int64, descending bool) {
 }
 
 // shorten divides a scan of more than limit entries after about the limit. It returns false if the
-// scan has no more.
-func (f *ticketFinder) shorten(w *indexWalk, limit int) (rest indexWalk, divided bool, err error) {
+// scan has no more. A scan of numbers is divided by them, and not by a count of its entries, which are
+// fewer only where tickets were deleted: if these are many, the last step counts.
+func (f *ticketFinder) shorten(w *indexWalk, limit int, last bool) (rest indexWalk, divided bool, err error) {
+	numbers := w.key == ByNumber && w.priority == "" && !last
+	offset := limit
+	if numbers {
+		offset = 0
+	}
 	st := f.newStatement()
-	st.Addf("SELECT t.%s FROM tickets t WHERE %s ORDER BY %s LIMIT 1 OFFSET %d", w.key, f.indexRange(st, *w), f.order(w), limit)
-	var last int64
-	if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&last); errors.Is(err, db.ErrNoRows) {
+	st.Addf("SELECT t.%s FROM tickets t WHERE %s ORDER BY %s LIMIT 1 OFFSET %d", w.key, f.indexRange(st, *w), f.order(w), offset)
+	var key int64
+	if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&key); errors.Is(err, db.ErrNoRows) {
 		return rest, false, nil
 	} else if err != nil {
 		return rest, false, err
 	}
 	rest = *w
-	rest.passed(last, f.sort.Descending)
-	if f.sort.Descending {
-		w.low = last
-	} else {
-		w.high = last
+	if numbers && f.sort.Descending {
+		key = max(w.low, key-int64(limit))
+	} else if numbers {
+		key = min(w.high, key+int64(limit))
 	}
-	return rest, true, nil
+	rest.passed(key, f.sort.Descending)
+	if f.sort.Descending {
+		w.low = key
+	} else {
+		w.high = key
+	}
+	return rest, rest.low <= rest.high, nil
 }
 
 // entries returns the number of entries of a scan, of which there are at most so many.
@@ -780,18 +798,19 @@ func (f *ticketFinder) cheapestSet() (cheapest *filterSet, least int, err error)
 	return cheapest, least, nil
 }
 
-// readOrdered reads the page from the beginning of an ordered set, and from more if few match.
+// readOrdered reads the page from the beginning of an ordered set, part by part, which grow if few match.
 func (f *ticketFinder) readOrdered(set *filterSet, cost int) error {
 	order, _ := f.sort.SQL()
 	most := f.limits.work / f.cost(set)
-	for n := f.want; ; n *= 16 {
-		if 4*n > min(most, cost/f.cost(set)) {
-			n = most // each part is read from the beginning
-		}
-		if err := f.sortSet(set, fmt.Sprintf(" ORDER BY number %s LIMIT %d", order, n)); err != nil || len(f.found) == f.want || n*f.cost(set) >= cost {
+	for done, n := 0, f.want; ; n *= 4 {
+		n = min(n, most-done)
+		if err := f.sortSet(set, fmt.Sprintf(" ORDER BY number %s LIMIT %d OFFSET %d", order, n, done)); err != nil || len(f.found) == f.want {
 			return err
 		}
-		if n == most {
+		if done += n; done*f.cost(set) >= cost {
+			return nil
+		}
+		if done == most {
 			return errTooBroad()
 		}
 	}
@@ -801,7 +820,7 @@ func (f *ticketFinder) readOrdered(set *filterSet, cost int) error {
 func (f *ticketFinder) sortSet(set *filterSet, part string) error {
 	order, _ := f.sort.SQL()
 	value, tie := f.sortKey()
-	f.found, f.untested, f.searchDone = nil, false, false
+	f.searchDone = false
 	from := set.from
 	switch {
 	case set.from == nil:

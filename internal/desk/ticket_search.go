@@ -248,10 +248,11 @@ func (w *wordQuery) readTickets(ctx context.Context, q db.Querier) (map[int64]st
 		return nil, err
 	}
 	defer rows.Close()
-	list := make(map[int64]struct{})
+	list := make(map[int64]struct{}, w.documents)
+	var n int64
+	into := []any{&n}
 	for rows.Next() {
-		var n int64
-		if err := rows.Scan(&n); err != nil {
+		if err := rows.Scan(into...); err != nil {
 			return nil, err
 		}
 		list[n] = struct{}{}
