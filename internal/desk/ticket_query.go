@@ -252,7 +252,7 @@ func (f *ticketFinder) find() error {
 			step = max(step, f.words.documents/2) // each statement reads them
 		}
 	} else {
-		if done, err := f.walk(&walks, step, false); err != nil || done {
+		if done, err := f.walk(&walks, step); err != nil || done {
 			return err
 		}
 		walked = step
@@ -266,7 +266,7 @@ func (f *ticketFinder) find() error {
 		if walked += step; walked >= cost {
 			break
 		}
-		if done, err := f.walk(&walks, step, walked == f.limits.work); err != nil || done {
+		if done, err := f.walk(&walks, step); err != nil || done {
 			return err
 		}
 	}
@@ -441,10 +441,10 @@ func (f *ticketFinder) walksPriority() bool {
 }
 
 // walk continues the scans by at most about limit entries' worth of work, and removes the scanned
-// ones. It returns true if the page is complete. last: no step follows.
-func (f *ticketFinder) walk(walks *[]indexWalk, limit int, last bool) (done bool, err error) {
+// ones. It returns true if the page is complete.
+func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error) {
 	limit /= f.entryCost()
-	for len(*walks) > 0 && limit > 0 {
+	for first := true; len(*walks) > 0 && limit > 0; first = false {
 		if f.readsDocuments() {
 			n, more, err := f.walkDocuments(&(*walks)[0], limit)
 			switch {
@@ -459,7 +459,8 @@ func (f *ticketFinder) walk(walks *[]indexWalk, limit int, last bool) (done bool
 			continue
 		}
 		w := (*walks)[0]
-		rest, divided, err := f.shorten(&w, limit, last)
+		byNumbers := first && w.key == ByNumber && w.priority == ""
+		rest, divided, err := f.shorten(&w, limit, byNumbers)
 		if err != nil {
 			return false, err
 		}
@@ -471,10 +472,14 @@ func (f *ticketFinder) walk(walks *[]indexWalk, limit int, last bool) (done bool
 			return true, nil
 		case divided:
 			(*walks)[0] = rest
-			return false, nil
+			if !byNumbers {
+				return false, nil
+			}
+		default:
+			*walks = (*walks)[1:]
 		}
-		if *walks = (*walks)[1:]; len(*walks) > 0 {
-			n, err := f.entries(&w, limit)
+		if len(*walks) > 0 {
+			n, err := f.entries(&w, limit+1)
 			if err != nil {
 				return false, err
 			}
@@ -547,12 +552,11 @@ func (w *indexWalk) passed(key int64, descending bool) {
 }
 
 // shorten divides a scan of more than limit entries after about the limit. It returns false if the
-// scan has no more. A scan of numbers is divided by them, and not by a count of its entries, which are
-// fewer only where tickets were deleted: if these are many, the last step counts.
-func (f *ticketFinder) shorten(w *indexWalk, limit int, last bool) (rest indexWalk, divided bool, err error) {
-	numbers := w.key == ByNumber && w.priority == "" && !last
+// scan has no more. byNumbers divides one of numbers by them instead of a count of its entries, which
+// are fewer where tickets were deleted.
+func (f *ticketFinder) shorten(w *indexWalk, limit int, byNumbers bool) (rest indexWalk, divided bool, err error) {
 	offset := limit
-	if numbers {
+	if byNumbers {
 		offset = 0
 	}
 	st := f.newStatement()
@@ -564,9 +568,9 @@ func (f *ticketFinder) shorten(w *indexWalk, limit int, last bool) (rest indexWa
 		return rest, false, err
 	}
 	rest = *w
-	if numbers && f.sort.Descending {
+	if byNumbers && f.sort.Descending {
 		key = max(w.low, key-int64(limit))
-	} else if numbers {
+	} else if byNumbers {
 		key = min(w.high, key+int64(limit))
 	}
 	rest.passed(key, f.sort.Descending)

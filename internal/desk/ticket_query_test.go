@@ -566,6 +566,33 @@ func TestBroadListsAreRefused(t *testing.T) {
 	}
 }
 
+// TestListsWithinLimits: a list of which the limits allow every ticket to be examined is answered, also
+// if many tickets were deleted.
+func TestListsWithinLimits(t *testing.T) {
+	f := newFixture(t)
+	f.desk.NarrowLimits()
+	for _, every := range []int{1, 4} { // ticket is left
+		w := newWorld(f)
+		w.add(newRand(7), 60*every)
+		w.write(func(tx *db.Tx) {
+			w.exec(tx, "DELETE FROM tickets WHERE organization_id = $1 AND number % $2 <> 0", w.org, every)
+			w.exec(tx, "UPDATE tickets SET channel = 'sms', status = CASE WHEN number = $2 THEN 'closed' ELSE 'open' END WHERE organization_id = $1", w.org, 6*every)
+		})
+		for _, q := range []desk.TicketQuery{
+			{Status: []desk.Status{desk.StatusClosed}},
+			{Status: []desk.Status{desk.StatusClosed}, Channel: []string{"sms"}},
+		} {
+			for _, descending := range []bool{false, true} {
+				q.Sort = keyset.Sort{Field: desk.ByCreatedAt, Descending: descending}
+				list, next, err := f.desk.FindTickets(t.Context(), f.db, w.org, q)
+				if got := numbersOf(list); err != nil || next != nil || !slices.Equal(got, []int64{int64(6 * every)}) {
+					t.Errorf("every %d. ticket, %+v: got %v, %v, %v", every, q, got, next, err)
+				}
+			}
+		}
+	}
+}
+
 // change changes a ticket, except its sort key, and returns its number. It may
 // enter or leave the list.
 func (w *world) change(r *rand.Rand, by keyset.Sort) int64 {
