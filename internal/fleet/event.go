@@ -156,12 +156,12 @@ func (s *Service) emitVehicle(ctx context.Context, tx *db.Tx, a orgContext, stor
 		return nil
 	}
 	for i := range changes {
-		err := s.emit(ctx, tx, a, event.VehicleStateChanged, v.ID, v.SubaccountID, changes[i].At.Std(), eventData{Vehicle: v.doc, StateChange: &changes[i]})
+		err := s.emit(ctx, tx, a, event.VehicleStateChanged, v.ID, v.SubaccountID, changes[i].At.Std(), eventData{Vehicle: json.RawMessage(v.doc), StateChange: &changes[i]})
 		if err != nil {
 			return err
 		}
 	}
-	changed, err := changedMembers(stored.doc, v.doc)
+	changed, err := changedMembers([]byte(stored.doc), []byte(v.doc))
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (s *Service) emitVehicle(ctx context.Context, tx *db.Tx, a orgContext, stor
 	if len(changed) == 0 {
 		return nil
 	}
-	return s.emit(ctx, tx, a, event.VehicleUpdated, v.ID, v.SubaccountID, a.now, eventData{Vehicle: v.doc, Changed: changed})
+	return s.emit(ctx, tx, a, event.VehicleUpdated, v.ID, v.SubaccountID, a.now, eventData{Vehicle: json.RawMessage(v.doc), Changed: changed})
 }
 
 // emitZone records an event of a zone. before is the zone before an update, else nil.

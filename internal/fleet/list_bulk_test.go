@@ -140,7 +140,7 @@ func orNull[T any](p *T) any {
 
 func (f *filler) vehicle(v *Vehicle) {
 	f.t.Helper()
-	v.revision, v.doc = 1, []byte(f.encode(v))
+	v.revision, v.doc = 1, f.encode(v)
 	names, args := []string{"organization_id"}, []any{testOrg}
 	for _, c := range v.columns() {
 		names, args = append(names, c.name), append(args, c.value)

@@ -61,7 +61,7 @@ type Vehicle struct {
 	alertAt      time.Time     // when alert rules are examined next; zero: only after a change
 	idleFrom     *idleFrom     // nil: it does not stand available
 	changes      []StateChange // not yet stored
-	doc          []byte        // as stored; nil if unknown
+	doc          string        // as stored; empty if unknown
 	org          orgContext    // of the transaction that locked it
 }
 
@@ -121,10 +121,10 @@ type StateChange struct {
 // Record returns the vehicle's stored form.
 func (v *Vehicle) Record() (Record, error) {
 	doc, err := v.doc, error(nil)
-	if doc == nil {
+	if doc == "" {
 		doc, err = encodeVehicle(v)
 	}
-	return Record{ID: v.ID, SubaccountID: v.SubaccountID, Revision: v.revision, JSON: doc, Distance: -1}, err
+	return Record{ID: v.ID, SubaccountID: v.SubaccountID, Revision: v.revision, JSON: []byte(doc), Distance: -1}, err
 }
 
 // Ignored returns the telemetry fields that [Service.UpdateVehicleTx] skipped because
@@ -212,7 +212,7 @@ func (v *Vehicle) appendColumns(to []column) []column {
 		column{"alert_at", db.Time(v.alertAt)},
 		column{"idle_from", v.idleValue()},
 		column{"updated_at", db.Time(v.UpdatedAt.Std())},
-		column{"doc", string(v.doc)},
+		column{"doc", v.doc},
 	)
 }
 
@@ -598,7 +598,7 @@ func (s *Service) CreateVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	if err := v.insertStateChanges(ctx, tx, a.id); err != nil {
 		return v, err
 	}
-	return v, s.emit(ctx, tx, a, event.VehicleCreated, v.ID, v.SubaccountID, a.now, eventData{Vehicle: v.doc})
+	return v, s.emit(ctx, tx, a, event.VehicleCreated, v.ID, v.SubaccountID, a.now, eventData{Vehicle: json.RawMessage(v.doc)})
 }
 
 // setType copies form factor and propulsion from the vehicle type. It returns the
@@ -694,7 +694,7 @@ func (s *Service) UpdateVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 		return u.after, err
 	}
 	if len(u.after.changes) == 0 && !u.reportIsNew {
-		if doc, err := encode(&u.after); err != nil || string(doc) == string(u.before.doc) {
+		if doc, err := encode(&u.after); err != nil || string(doc) == u.before.doc {
 			return u.after, err
 		}
 	}
@@ -950,7 +950,7 @@ func (s *Service) DeleteVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	if err := s.clearAlertsOfVehicle(ctx, tx, v.org, id); err != nil {
 		return err
 	}
-	if err := s.emit(ctx, tx, v.org, event.VehicleDeleted, v.ID, v.SubaccountID, v.org.now, eventData{Vehicle: v.doc}); err != nil {
+	if err := s.emit(ctx, tx, v.org, event.VehicleDeleted, v.ID, v.SubaccountID, v.org.now, eventData{Vehicle: json.RawMessage(v.doc)}); err != nil {
 		return err
 	}
 	return s.record(ctx, tx, organizationID, VehicleDeleted, audit.Target{Type: "vehicle", ID: id, Name: v.Code}, nil)

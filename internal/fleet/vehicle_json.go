@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/geo"
@@ -19,28 +20,33 @@ import (
 // escapes, are read and written here. All others go through encoding/json.
 
 // encodeVehicle returns the JSON of a vehicle, as [encode] does.
-func encodeVehicle(v *Vehicle) ([]byte, error) {
-	w := vehicleWriter{b: make([]byte, 0, 1024), ok: true}
+func encodeVehicle(v *Vehicle) (string, error) {
+	w := vehicleWriters.Get().(*vehicleWriter)
+	defer vehicleWriters.Put(w)
+	w.b, w.ok = w.b[:0], true
 	w.vehicle(v)
 	if !w.ok {
-		return encode(v)
+		doc, err := encode(v)
+		return string(doc), err
 	}
-	return w.b, nil
+	return string(w.b), nil
 }
 
 // decodeVehicle decodes the JSON of a vehicle into v, which has no members yet.
-func decodeVehicle(doc []byte, v *Vehicle) error {
-	r := vehicleReader{rest: string(doc), ok: true}
+func decodeVehicle(doc string, v *Vehicle) error {
+	r := vehicleReader{rest: doc, ok: true}
 	decoded := *v
 	if r.vehicle(&decoded); r.ok && r.rest == "" {
 		*v = decoded
 		return nil
 	}
-	if err := json.Unmarshal(doc, v); err != nil {
+	if err := json.Unmarshal([]byte(doc), v); err != nil {
 		return fmt.Errorf("decode a vehicle: %w", err)
 	}
 	return nil
 }
+
+var vehicleWriters = sync.Pool{New: func() any { return new(vehicleWriter) }}
 
 // vehicleWriter appends JSON to b. ok is false after a value with an unusual form.
 type vehicleWriter struct {

@@ -70,11 +70,11 @@ func TestVehicleJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := encodeVehicle(v); err != nil || string(got) != string(want) {
+		if got, err := encodeVehicle(v); err != nil || got != string(want) {
 			t.Fatalf("got %s, %v, want %s", got, err, want)
 		}
 		var decoded, plain Vehicle
-		if err := decodeVehicle(want, &decoded); err != nil {
+		if err := decodeVehicle(string(want), &decoded); err != nil {
 			t.Fatal(err)
 		}
 		if err := json.Unmarshal(want, &plain); err != nil {
@@ -93,7 +93,7 @@ func TestUnusualVehicleJSON(t *testing.T) {
 		`{"location":{"lat":1.12345678,"lng":2}}`, `{"last_reported_at":"2026-03-14T10:26:53+01:00"}`,
 	} {
 		var got, want Vehicle
-		if err := decodeVehicle([]byte(doc), &got); err != nil {
+		if err := decodeVehicle(doc, &got); err != nil {
 			t.Errorf("%s: %v", doc, err)
 		}
 		if err := json.Unmarshal([]byte(doc), &want); err != nil {
@@ -105,7 +105,7 @@ func TestUnusualVehicleJSON(t *testing.T) {
 	}
 	var v Vehicle
 	for _, doc := range []string{``, `{`, `{"id":1}`, `{"state_changed_at":"2026-02-30T00:00:00.000Z"}`} {
-		if err := decodeVehicle([]byte(doc), &v); err == nil {
+		if err := decodeVehicle(doc, &v); err == nil {
 			t.Errorf("%q: got no error", doc)
 		}
 	}
@@ -128,7 +128,7 @@ func TestDamagedVehicleJSON(t *testing.T) {
 			end := min(len(whole), at+rapid.IntRange(0, 3).Draw(t, "removed"))
 			damaged := whole[:at] + rapid.SampledFrom(parts).Draw(t, "part") + whole[end:]
 			var got, want Vehicle
-			gotErr, wantErr := decodeVehicle([]byte(damaged), &got), json.Unmarshal([]byte(damaged), &want)
+			gotErr, wantErr := decodeVehicle(damaged, &got), json.Unmarshal([]byte(damaged), &want)
 			if (gotErr == nil) != (wantErr == nil) {
 				t.Fatalf("%s: got %v, want %v", damaged, gotErr, wantErr)
 			}
@@ -151,7 +151,7 @@ func TestNumbersOfVehicleJSON(t *testing.T) {
 			name, _, _ := strings.Cut(member, ":")
 			text := strings.Replace(string(doc), member, name+":"+number, 1)
 			var got, want Vehicle
-			gotErr, wantErr := decodeVehicle([]byte(text), &got), json.Unmarshal([]byte(text), &want)
+			gotErr, wantErr := decodeVehicle(text, &got), json.Unmarshal([]byte(text), &want)
 			if (gotErr == nil) != (wantErr == nil) {
 				t.Errorf("%s: got %v, want %v", text, gotErr, wantErr)
 				continue
