@@ -2143,6 +2143,872 @@ type FleetCustomerUpdate struct {
 	Status Optional[FleetCustomerStatus] `json:"status,omitzero"`
 }
 
+// FleetEventAlert is part of events of webhooks.
+//
+// An alert, as of the event. A test delivery has only the members that are always there.
+type FleetEventAlert struct {
+	AcknowledgedAt *time.Time `json:"acknowledged_at"`
+	AcknowledgedBy *Actor     `json:"acknowledged_by"`
+	// The rule may be deleted.
+	AlertRuleID string `json:"alert_rule_id"`
+	// rule_disabled also stands for a deleted rule.
+	ClearReason *AlertClearReason `json:"clear_reason"`
+	ClearedAt   *time.Time        `json:"cleared_at"`
+	CreatedAt   *time.Time        `json:"created_at"`
+	ID          string            `json:"id"`
+	Kind        AlertKind         `json:"kind"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// Of the vehicle when the alert was raised.
+	Location *Position `json:"location"`
+	// The rule's name when the alert was raised.
+	Name     string     `json:"name"`
+	Object   string     `json:"object"`
+	RaisedAt *time.Time `json:"raised_at"`
+	// The ride that was open when the alert was raised.
+	RideID       *string    `json:"ride_id"`
+	State        AlertState `json:"state"`
+	SubaccountID string     `json:"subaccount_id"`
+	// Of the task that the rule created.
+	TaskID *string `json:"task_id"`
+	// Of the ticket that the rule created.
+	TicketNumber *int64     `json:"ticket_number"`
+	UpdatedAt    *time.Time `json:"updated_at"`
+	// Percent for battery_low, minutes for what lasted too long, when the alert was raised.
+	Value *int64 `json:"value"`
+	// The vehicle's code when the alert was raised.
+	VehicleCode string `json:"vehicle_code"`
+	VehicleID   string `json:"vehicle_id"`
+}
+
+// FleetEventAlertClearedData is part of events of webhooks.
+type FleetEventAlertClearedData struct {
+	Alert FleetEventAlert `json:"alert"`
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventAlertClearedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventAlertClearedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventAlertClearedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventAlertRaisedData is part of events of webhooks.
+type FleetEventAlertRaisedData struct {
+	Alert FleetEventAlert `json:"alert"`
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventAlertRaisedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventAlertRaisedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventAlertRaisedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventCustomer is part of events of webhooks.
+//
+// A customer without personal data: name, email and phone are null, and others are absent, as
+// of the event. A test delivery has only the members that are always there.
+type FleetEventCustomer struct {
+	// Checked at the start of a ride if the vehicle type requires a license.
+	DriverLicenseStatus *FleetCustomerDriverLicenseStatus `json:"driver_license_status"`
+	Email               *string                           `json:"email"`
+	ID                  string                            `json:"id"`
+	// true for production, false for the sandbox.
+	Livemode   bool    `json:"livemode"`
+	Name       *string `json:"name"`
+	Object     string  `json:"object"`
+	OpenRideID *string `json:"open_ride_id"`
+	// E.164.
+	Phone *string `json:"phone"`
+	// Completed rides.
+	RideCount *int64 `json:"ride_count"`
+	// active or blocked. anonymised is set in the dashboard and permanent.
+	Status FleetCustomerStatus `json:"status"`
+	// Defaults to the only subaccount in the API key's scope.
+	SubaccountID string `json:"subaccount_id"`
+}
+
+// FleetEventCustomerAnonymisedData is part of events of webhooks.
+type FleetEventCustomerAnonymisedData struct {
+	// The names of the fields that changed.
+	Changed  []string           `json:"changed"`
+	Customer FleetEventCustomer `json:"customer"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventCustomerAnonymisedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventCustomerAnonymisedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventCustomerAnonymisedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventCustomerBlockedData is part of events of webhooks.
+type FleetEventCustomerBlockedData struct {
+	// The names of the fields that changed.
+	Changed  []string           `json:"changed"`
+	Customer FleetEventCustomer `json:"customer"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventCustomerBlockedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventCustomerBlockedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventCustomerBlockedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventCustomerCreatedData is part of events of webhooks.
+type FleetEventCustomerCreatedData struct {
+	// The names of the fields that changed.
+	Changed  []string           `json:"changed"`
+	Customer FleetEventCustomer `json:"customer"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventCustomerCreatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventCustomerCreatedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventCustomerCreatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventCustomerUnblockedData is part of events of webhooks.
+type FleetEventCustomerUnblockedData struct {
+	// The names of the fields that changed.
+	Changed  []string           `json:"changed"`
+	Customer FleetEventCustomer `json:"customer"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventCustomerUnblockedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventCustomerUnblockedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventCustomerUnblockedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventCustomerUpdatedData is part of events of webhooks.
+type FleetEventCustomerUpdatedData struct {
+	// The names of the fields that changed.
+	Changed  []string           `json:"changed"`
+	Customer FleetEventCustomer `json:"customer"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventCustomerUpdatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventCustomerUpdatedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventCustomerUpdatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventRide is part of events of webhooks.
+//
+// A ride, as of the event. A test delivery has only the members that are always there.
+type FleetEventRide struct {
+	// Goodwill or a refund, signed, once the ride is over. The total is never below 0.
+	AdjustmentAmount *int64  `json:"adjustment_amount"`
+	AdjustmentReason *string `json:"adjustment_reason"`
+	// Defaults to rider.
+	CancelReason *RideCancelReason `json:"cancel_reason"`
+	CreatedAt    *time.Time        `json:"created_at"`
+	// Required for a rider's trip.
+	CustomerID *string `json:"customer_id"`
+	// Given with completion; else by the odometer, if it was reported since the start; else along
+	// the positions that the vehicle reported; else the straight line from start to end. Reports
+	// that come later correct the latter two, and the price, until the ride is paid for.
+	DistanceMeters *int64 `json:"distance_meters"`
+	// From start to end, or to now, pauses included.
+	DurationSeconds *int64 `json:"duration_seconds"`
+	// Likewise.
+	EndLocation *Position `json:"end_location"`
+	// Defaults to rider. operator skips the check of zones and the fee.
+	EndReason *RideEndReason `json:"end_reason"`
+	EndZoneID *string        `json:"end_zone_id"`
+	// When it was completed or cancelled. Given with completion by an app that was offline;
+	// likewise.
+	EndedAt *time.Time `json:"ended_at"`
+	// Your own id, unique in the subaccount among records of this type.
+	ExternalID *string `json:"external_id"`
+	ID         string  `json:"id"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// Your own. A PUT merges it key by key; null removes a key.
+	Metadata               map[string]string    `json:"metadata"`
+	Object                 string               `json:"object"`
+	ParkingCategory        *RideParkingCategory `json:"parking_category"`
+	ParkingVerificationURL *string              `json:"parking_verification_url"`
+	PausedSeconds          *int64               `json:"paused_seconds"`
+	// Your own bookkeeping: the service takes no money. due at the end of a ride that costs
+	// something.
+	PaymentStatus *RidePaymentStatus `json:"payment_status"`
+	// null until the ride is completed or cancelled. Amounts are in the currency's minor unit.
+	Price *FleetEventRidePrice `json:"price"`
+	// An assertion: 409 pricing_changed if another plan would apply.
+	PricingPlanID *string `json:"pricing_plan_id"`
+	// Likewise, of its version.
+	PricingPlanVersion   *int64     `json:"pricing_plan_version"`
+	ReservationExpiresAt *time.Time `json:"reservation_expires_at"`
+	ReservedAt           *time.Time `json:"reserved_at"`
+	// Defaults to the vehicle's location.
+	StartLocation *Position `json:"start_location"`
+	// The zone whose rule applied.
+	StartZoneID *string `json:"start_zone_id"`
+	// Given for an active ride of an app that was offline: in the last offline_ride_hours, and
+	// not before the end of another ride of the vehicle or customer.
+	StartedAt *time.Time `json:"started_at"`
+	// A ride is created active or reserved; a PUT changes the status. The current status is
+	// accepted without a change, so that a request can be repeated after a lost answer.
+	Status RideStatus `json:"status"`
+	// Defaults to the only subaccount in the API key's scope.
+	SubaccountID string `json:"subaccount_id"`
+	// Defaults to rider. Other trips have no customer and cost nothing.
+	TripType  RideTripType `json:"trip_type"`
+	UpdatedAt *time.Time   `json:"updated_at"`
+	// Required, unless vehicle_code is given.
+	VehicleID string `json:"vehicle_id"`
+}
+
+// FleetEventRideCancelledData is part of events of webhooks.
+type FleetEventRideCancelledData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Ride     FleetEventRide `json:"ride"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventRideCancelledData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventRideCancelledData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventRideCancelledData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventRideCompletedData is part of events of webhooks.
+type FleetEventRideCompletedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Ride     FleetEventRide `json:"ride"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventRideCompletedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventRideCompletedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventRideCompletedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventRidePausedData is part of events of webhooks.
+type FleetEventRidePausedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Ride     FleetEventRide `json:"ride"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventRidePausedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventRidePausedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventRidePausedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventRidePrice is part of events of webhooks.
+type FleetEventRidePrice struct {
+	AdjustmentAmount         int64  `json:"adjustment_amount"`
+	BilledKilometers         int64  `json:"billed_kilometers"`
+	BilledMinutes            int64  `json:"billed_minutes"`
+	BilledPausedMinutes      int64  `json:"billed_paused_minutes"`
+	BilledReservationMinutes int64  `json:"billed_reservation_minutes"`
+	Currency                 string `json:"currency"`
+	DistanceAmount           int64  `json:"distance_amount"`
+	// After cap and floor.
+	FareAmount        int64 `json:"fare_amount"`
+	OutOfZoneAmount   int64 `json:"out_of_zone_amount"`
+	PauseAmount       int64 `json:"pause_amount"`
+	ReservationAmount int64 `json:"reservation_amount"`
+	SubtotalAmount    int64 `json:"subtotal_amount"`
+	TaxAmount         int64 `json:"tax_amount"`
+	TimeAmount        int64 `json:"time_amount"`
+	TotalAmount       int64 `json:"total_amount"`
+	// This and the next three are as charged, before cap and floor.
+	UnlockAmount int64 `json:"unlock_amount"`
+}
+
+// FleetEventRideReservedData is part of events of webhooks.
+type FleetEventRideReservedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Ride     FleetEventRide `json:"ride"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventRideReservedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventRideReservedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventRideReservedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventRideResumedData is part of events of webhooks.
+type FleetEventRideResumedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Ride     FleetEventRide `json:"ride"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventRideResumedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventRideResumedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventRideResumedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventRideStartedData is part of events of webhooks.
+type FleetEventRideStartedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Ride     FleetEventRide `json:"ride"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventRideStartedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventRideStartedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventRideStartedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventRideUpdatedData is part of events of webhooks.
+type FleetEventRideUpdatedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Ride     FleetEventRide `json:"ride"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventRideUpdatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventRideUpdatedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventRideUpdatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventStateChange is part of events of webhooks.
+//
+// The state change of a vehicle.
+type FleetEventStateChange struct {
+	Actor          FleetEventStateChangeActor `json:"actor"`
+	At             time.Time                  `json:"at"`
+	BatteryPercent *int64                     `json:"battery_percent"`
+	// The MDS event type.
+	Event     VehicleLastEvent `json:"event"`
+	ID        string           `json:"id"`
+	Location  *Position        `json:"location"`
+	RideID    *string          `json:"ride_id"`
+	State     VehicleState     `json:"state"`
+	VehicleID string           `json:"vehicle_id"`
+}
+
+// FleetEventStateChangeActor is part of events of webhooks.
+type FleetEventStateChangeActor struct {
+	ID   *string `json:"id"`
+	Type string  `json:"type"`
+}
+
+// FleetEventTask is part of events of webhooks.
+//
+// A task, as of the event. A test delivery has only the members that are always there.
+type FleetEventTask struct {
+	// A member of the organization. It is not checked.
+	AssigneeID *string `json:"assignee_id"`
+	// A PUT replaces it. An item that was done already stays done by the same person at the same
+	// time.
+	Checklist   []TaskItem `json:"checklist"`
+	ClosedAt    *time.Time `json:"closed_at"`
+	ClosedBy    *Actor     `json:"closed_by"`
+	CreatedAt   *time.Time `json:"created_at"`
+	CreatedBy   *Actor     `json:"created_by"`
+	Description *string    `json:"description"`
+	DueAt       *time.Time `json:"due_at"`
+	// Due when the vehicle's odometer reaches it.
+	DueOdometerMeters *int64 `json:"due_odometer_meters"`
+	// Your own id, unique in the subaccount among records of this type.
+	ExternalID *string `json:"external_id"`
+	ID         string  `json:"id"`
+	// Defaults to maintenance.
+	Kind TaskKind `json:"kind"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// Your own. A PUT merges it key by key; null removes a key.
+	Metadata   map[string]string `json:"metadata"`
+	NextTaskID *string           `json:"next_task_id"`
+	Object     string            `json:"object"`
+	// The task is not closed, and past due_at or due_odometer_meters.
+	Overdue *bool `json:"overdue"`
+	// Read and changed by their own operations.
+	Photos []TaskPhoto `json:"photos"`
+	// The task whose recurrence created this one.
+	PreviousTaskID *string `json:"previous_task_id"`
+	// Defaults to normal.
+	Priority *TaskPriority `json:"priority"`
+	// When the task is done, the next one is created, due after this interval.
+	Recurrence *Recurrence `json:"recurrence"`
+	StartedAt  *time.Time  `json:"started_at"`
+	// open at creation. done and cancelled are final.
+	State TaskState `json:"state"`
+	// Defaults to the only subaccount in the API key's scope.
+	SubaccountID string `json:"subaccount_id"`
+	// The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+	// closed; one on a ride from its end. A task that a recurrence created does so once it is in
+	// progress.
+	TakesVehicleOut *bool `json:"takes_vehicle_out"`
+	// A ticket of the helpdesk. It is not checked.
+	TicketNumber *int64     `json:"ticket_number"`
+	Title        string     `json:"title"`
+	UpdatedAt    *time.Time `json:"updated_at"`
+	// Required. The task belongs to the subaccount of its vehicle.
+	VehicleID string `json:"vehicle_id"`
+	// What became of the vehicle when a task that took it out of service was closed.
+	VehicleReturn *VehicleReturn `json:"vehicle_return"`
+}
+
+// FleetEventTaskCreatedData is part of events of webhooks.
+type FleetEventTaskCreatedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Task     FleetEventTask `json:"task"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventTaskCreatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventTaskCreatedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventTaskCreatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventTaskDoneData is part of events of webhooks.
+type FleetEventTaskDoneData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Task     FleetEventTask `json:"task"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventTaskDoneData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventTaskDoneData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventTaskDoneData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventTaskOverdueData is part of events of webhooks.
+type FleetEventTaskOverdueData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Task     FleetEventTask `json:"task"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventTaskOverdueData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventTaskOverdueData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventTaskOverdueData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventTaskUpdatedData is part of events of webhooks.
+type FleetEventTaskUpdatedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Task     FleetEventTask `json:"task"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventTaskUpdatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventTaskUpdatedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventTaskUpdatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventVehicle is part of events of webhooks.
+//
+// A vehicle, as of the event. A test delivery has only the members that are always there.
+type FleetEventVehicle struct {
+	BatteryPercent *int64 `json:"battery_percent"`
+	// The code on the vehicle: letters, digits and hyphens, unique in the account, ignoring case.
+	Code      string     `json:"code"`
+	CreatedAt *time.Time `json:"created_at"`
+	// If a battery or fuel report omits it, it is derived from the type's range.
+	CurrentRangeMeters *int64 `json:"current_range_meters"`
+	// The open one.
+	CurrentRideID *string `json:"current_ride_id"`
+	// The tracker's, unique in the account.
+	DeviceID *string `json:"device_id"`
+	// Your own id, unique in the subaccount among records of this type.
+	ExternalID *string `json:"external_id"`
+	// The type's.
+	FormFactor  *VehicleFormFactor `json:"form_factor"`
+	FuelPercent *int64             `json:"fuel_percent"`
+	ID          string             `json:"id"`
+	// Why the state changed last (MDS event type).
+	LastEvent VehicleLastEvent `json:"last_event"`
+	// Defaults to now when telemetry is written; at most 5 minutes in the future. Telemetry older
+	// than the stored time is ignored. null clears the time, so that the next report counts
+	// whatever its own.
+	LastReportedAt *time.Time `json:"last_reported_at"`
+	LicensePlate   *string    `json:"license_plate"`
+	// true for production, false for the sandbox.
+	Livemode bool      `json:"livemode"`
+	Location *Position `json:"location"`
+	// Your own. A PUT merges it key by key; null removes a key.
+	Metadata       map[string]string `json:"metadata"`
+	Object         string            `json:"object"`
+	OdometerMeters *int64            `json:"odometer_meters"`
+	// In place of the type's.
+	PricingPlanID *string `json:"pricing_plan_id"`
+	// Likewise.
+	PropulsionType *VehiclePropulsionType `json:"propulsion_type"`
+	// Its id in the public feed; another one after each ride.
+	PublicVehicleID *string `json:"public_vehicle_id"`
+	// Defaults to removed at creation; available is possible. Imports that create vehicles skip
+	// other states.
+	State          VehicleState `json:"state"`
+	StateChangedAt *time.Time   `json:"state_changed_at"`
+	// Defaults to the only subaccount in the API key's scope.
+	SubaccountID string     `json:"subaccount_id"`
+	UpdatedAt    *time.Time `json:"updated_at"`
+	// One of the subaccount's.
+	VehicleTypeID *string `json:"vehicle_type_id"`
+	VIN           *string `json:"vin"`
+}
+
+// FleetEventVehicleCreatedData is part of events of webhooks.
+type FleetEventVehicleCreatedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test    *bool             `json:"test"`
+	Vehicle FleetEventVehicle `json:"vehicle"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventVehicleCreatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventVehicleCreatedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventVehicleCreatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventVehicleDeletedData is part of events of webhooks.
+type FleetEventVehicleDeletedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test    *bool             `json:"test"`
+	Vehicle FleetEventVehicle `json:"vehicle"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventVehicleDeletedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventVehicleDeletedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventVehicleDeletedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventVehicleStateChangedData is part of events of webhooks.
+type FleetEventVehicleStateChangedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// Absent in a test delivery.
+	StateChange *FleetEventStateChange `json:"state_change"`
+	// true for a test delivery; else absent.
+	Test    *bool             `json:"test"`
+	Vehicle FleetEventVehicle `json:"vehicle"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventVehicleStateChangedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventVehicleStateChangedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventVehicleStateChangedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventVehicleUpdatedData is part of events of webhooks.
+type FleetEventVehicleUpdatedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test    *bool             `json:"test"`
+	Vehicle FleetEventVehicle `json:"vehicle"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventVehicleUpdatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventVehicleUpdatedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventVehicleUpdatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventZone is part of events of webhooks.
+//
+// A zone without its geometry, as of the event. A test delivery has only the members that are
+// always there.
+type FleetEventZone struct {
+	CreatedAt   *time.Time `json:"created_at"`
+	Description *string    `json:"description"`
+	// From then on, neither.
+	EndsAt *time.Time `json:"ends_at"`
+	// Your own id, unique in the subaccount among records of this type.
+	ExternalID *string `json:"external_id"`
+	ID         string  `json:"id"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// Your own. A PUT merges it key by key; null removes a key.
+	Metadata map[string]string `json:"metadata"`
+	Name     string            `json:"name"`
+	Object   string            `json:"object"`
+	// Where zones overlap, the one with the smaller number decides.
+	Priority *int64 `json:"priority"`
+	// The first that is for a vehicle's type counts.
+	Rules []Rule `json:"rules"`
+	// Before, the zone does not count.
+	StartsAt *time.Time `json:"starts_at"`
+	// Defaults to the only subaccount in the API key's scope.
+	SubaccountID string `json:"subaccount_id"`
+	// A template that fills in rules and priority of a new zone without them. custom requires
+	// rules.
+	Type      ZoneType   `json:"type"`
+	UpdatedAt *time.Time `json:"updated_at"`
+}
+
+// FleetEventZoneCreatedData is part of events of webhooks.
+type FleetEventZoneCreatedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test *bool          `json:"test"`
+	Zone FleetEventZone `json:"zone"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventZoneCreatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventZoneCreatedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventZoneCreatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventZoneDeletedData is part of events of webhooks.
+type FleetEventZoneDeletedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test *bool          `json:"test"`
+	Zone FleetEventZone `json:"zone"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventZoneDeletedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventZoneDeletedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventZoneDeletedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventZoneUpdatedData is part of events of webhooks.
+type FleetEventZoneUpdatedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// true for a test delivery; else absent.
+	Test *bool          `json:"test"`
+	Zone FleetEventZone `json:"zone"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventZoneUpdatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventZoneUpdatedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventZoneUpdatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
 // FleetRequest is part of answers.
 //
 // A request with an API key. Bodies are not recorded.

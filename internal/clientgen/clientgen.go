@@ -4,7 +4,8 @@ import "fmt"
 
 //go:generate sh -c "cd ../.. && go run ./internal/clientgen/generate"
 
-// languages are the emitters by name, which is also the folder in clients.
+// languages are the emitters by name, which is also the folder in clients. The last one writes vectors
+// that all libraries pass.
 var languages = []struct {
 	name     string
 	generate func([]*API) ([]File, error)
@@ -14,6 +15,7 @@ var languages = []struct {
 	{"php", generatePHP},
 	{"typescript", generateTypeScript},
 	{"ruby", generateRuby},
+	{"vectors", generateVectors},
 }
 
 // Generate returns the generated files of a language, or of all languages if it is empty.

@@ -460,21 +460,24 @@ func goCodes(apis []*API) string {
 
 // goEvents returns the file of the webhooks' events.
 func goEvents(apis []*API) string {
-	var names, cases strings.Builder
+	var names, functions strings.Builder
+	named := map[string]bool{}
 	for _, a := range apis {
+		fmt.Fprintf(&functions, "\n// %sData returns a pointer to the type of an event's data, or nil if the %s has no such event.\nfunc %sData(n Name) any {\n\tswitch n {\n", a.Name, a.Name, a.Name)
 		for _, e := range a.Events {
-			fmt.Fprintf(&names, "%s\t%s Name = %q\n", goComment("\t", strings.TrimSuffix(e.Doc, ".")+"."), goName(e.Name), e.Name)
+			if !named[e.Name] {
+				named[e.Name] = true
+				fmt.Fprintf(&names, "%s\t%s Name = %q\n", goComment("\t", strings.TrimSuffix(e.Doc, ".")+"."), goName(e.Name), e.Name)
+			}
 			if e.Data.Kind == KindRecord {
-				fmt.Fprintf(&cases, "\tcase %s:\n\t\treturn new(kickstand.%s)\n", goName(e.Name), goName(e.Data.Record))
+				fmt.Fprintf(&functions, "\tcase %s:\n\t\treturn new(kickstand.%s)\n", goName(e.Name), goName(e.Data.Record))
 			}
 		}
+		functions.WriteString("\t}\n\treturn nil\n}\n")
 	}
-	text := strings.Replace(goHeader, "package kickstand", "package webhooks", 1)
-	if cases.Len() > 0 {
-		text += "import kickstand \"github.com/kickstand-dev/kickstand/clients/go\"\n\n"
-	}
-	return text + "// Names of events.\nconst (\n" + names.String() + ")\n\n" +
-		"// dataOf returns a pointer to the type of an event's data, or nil if it is not known.\nfunc dataOf(n Name) any {\n\tswitch n {\n" + cases.String() + "\t}\n\treturn nil\n}\n"
+	return strings.Replace(goHeader, "package kickstand", "package webhooks", 1) +
+		"import kickstand \"github.com/kickstand-dev/kickstand/clients/go\"\n\n" +
+		"// Names of events. The helpdesk and the fleet have some in common.\nconst (\n" + names.String() + ")\n" + functions.String()
 }
 
 // goOperations returns a test file: the methods by operationId.

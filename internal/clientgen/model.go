@@ -19,7 +19,7 @@ type API struct {
 	Records []Record // sorted by name
 	Enums   []Enum   // sorted by name
 	Codes   []string // of problems, sorted
-	Events  []Event  // of webhooks, sorted by name; the fleet has none
+	Events  []Event  // of webhooks, sorted by name
 }
 
 // Group is a tag of the document: the operations that a client has as client.tickets.

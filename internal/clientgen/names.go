@@ -27,10 +27,19 @@ var methods = map[string]string{
 }
 
 // fleetNames are the fleet's records and enums that have the prefix "fleet_", since the
-// helpdesk has others of the same name. The list is explicit so that a new record of one API
+// helpdesk has others of the same name, or, of the data of events, may have one later. The list is explicit so that a new record of one API
 // never renames a published type: Read refuses a name that both have and that is not here.
 var fleetNames = []string{
-	"analytics_granularity", "analytics_group_by", "api_key", "audit_entry", "customer", "request", "settings_sort",
+	"analytics_granularity", "analytics_group_by", "api_key", "audit_entry", "customer", "event", "request", "settings_sort",
+}
+
+// eventType returns the name of the type of an event, in snake case and unique in both APIs:
+// "ticket_created", "fleet_ride_started". Both have an event customer.created.
+func (a *API) eventType(event string) string {
+	if a.Name == "fleet" {
+		return "fleet_" + Snake(event)
+	}
+	return Snake(event)
 }
 
 // publishedEnums are enums that keep their name though a newer record has the same values

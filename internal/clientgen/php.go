@@ -11,6 +11,7 @@ import (
 func generatePHP(apis []*API) ([]File, error) {
 	p := &phpWriter{}
 	codes := []string{}
+	var events []string
 	for _, api := range apis {
 		p.api = api
 		p.client()
@@ -27,12 +28,15 @@ func generatePHP(apis []*API) ([]File, error) {
 				"The values of "+strings.ReplaceAll(e.Name, "_", " ")+" in this version. The server may add others.", e.Values)
 		}
 		codes = append(codes, api.Codes...)
-		if api.Name == "helpdesk" {
-			p.events()
+		for _, e := range api.Events {
+			events = append(events, e.Name)
 		}
 	}
 	slices.Sort(codes)
+	slices.Sort(events)
 	p.constants("ProblemCode", "Kickstand", "The codes of problems in this version. The server may add others.", slices.Compact(codes))
+	p.constants("EventType", "Kickstand", "The events of webhooks in this version: of the helpdesk, of the fleet, or of both. The server may add others.", slices.Compact(events))
+	p.events(apis)
 	p.operations(apis)
 	return p.files, p.err
 }
@@ -191,23 +195,8 @@ func phpConstant(value string) string {
 	return name
 }
 
-// events writes the names of events and the reader of their data.
-func (p *phpWriter) events() {
-	var names []string
-	arms := map[string][]string{} // events by class
-	var classes []string
-	for _, e := range p.api.Events {
-		names = append(names, e.Name)
-		if e.Data.Kind != KindRecord {
-			continue
-		}
-		class := Pascal(e.Data.Record)
-		if arms[class] == nil {
-			classes = append(classes, class)
-		}
-		arms[class] = append(arms[class], phpString(e.Name))
-	}
-	p.constants("EventType", "Kickstand", "The events of webhooks in this version. The server may add others.", names)
+// events writes the readers of the data of events, one for each API.
+func (p *phpWriter) events(apis []*API) {
 	var b strings.Builder
 	b.WriteString(`/**
  * Reads the data of events in form B.
@@ -216,14 +205,20 @@ func (p *phpWriter) events() {
  */
 final class EventData
 {
-    public static function read(string $event, \stdClass $data): Record|\stdClass
-    {
-        return match ($event) {
 `)
-	for _, class := range classes {
-		fmt.Fprintf(&b, "            %s => Model\\%s::fromJson($data),\n", strings.Join(arms[class], ",\n            "), class)
+	for i, api := range apis {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "    public static function %s(string $event, \\stdClass $data): Record|\\stdClass\n    {\n        return match ($event) {\n", api.Name)
+		for _, e := range api.Events {
+			if e.Data.Kind == KindRecord {
+				fmt.Fprintf(&b, "            %s => Model\\%s::fromJson($data),\n", phpString(e.Name), Pascal(e.Data.Record))
+			}
+		}
+		b.WriteString("            default => $data,\n        };\n    }\n")
 	}
-	b.WriteString("            default => $data,\n        };\n    }\n}\n")
+	b.WriteString("}\n")
 	p.file("src/Internal/EventData", "Kickstand\\Internal", []string{"Kickstand\\Model", "Kickstand\\Record"}, b.String())
 }
 

@@ -21,10 +21,8 @@ func generatePython(apis []*API) ([]File, error) {
 			File{folder + "client.py", pythonClient(a)},
 			File{folder + "resources.py", pythonResources(a)},
 			File{folder + "types.py", pythonTypes(a)},
+			File{folder + "events.py", pythonEvents(a)},
 		)
-		if a.Name == "helpdesk" {
-			files = append(files, File{folder + "events.py", pythonEvents(a)})
-		}
 	}
 	slices.Sort(codes)
 	return append(files,
@@ -163,10 +161,16 @@ func pythonOperations(apis []*API) []byte {
 	return f.module(nil)
 }
 
-// pythonEvents returns a class for each event of webhooks, and for the records of their data.
+// pythonEvents returns a class for each event of webhooks, and for the records of their data. Events
+// that the package does not have are of one class for both APIs.
 func pythonEvents(a *API) []byte {
-	f := &pythonFile{doc: "Events of webhooks."}
+	f := &pythonFile{doc: "Events of the " + a.Name + "'s webhooks."}
+	anyEvent, others := "AnyEvent", []string{"FlatEvent", "UnknownEvent"}
 	exported := []string{"EVENTS", "FlatEvent", "UnknownEvent", "AnyEvent"}
+	if a.Name == "fleet" {
+		anyEvent, others = "AnyFleetEvent", []string{"UnknownEvent"}
+		exported = []string{"EVENTS", "AnyFleetEvent"}
+	}
 	for i := range a.Records {
 		if r := &a.Records[i]; r.Event {
 			exported = append(exported, Pascal(r.Name))
@@ -175,29 +179,36 @@ func pythonEvents(a *API) []byte {
 	}
 	var names []string
 	for _, e := range a.Events {
-		name := Pascal(e.Name) + "Event"
+		name := Pascal(a.eventType(e.Name)) + "Event"
 		names = append(names, name)
 		f.event(name, strings.TrimSuffix(pythonDoc(e.Doc, "The event "+e.Name), ".")+".", fmt.Sprintf("Literal[%q]", e.Name), "created_at", pythonType(e.Data, false))
 	}
-	f.event("UnknownEvent", "An event that this version of the package does not have.", "str", "created_at", "dict[str, Any]")
-	f.event("FlatEvent", "An event in payload form A. The id is that of the header Webhook-Id.", "str", "timestamp", "dict[str, Any]")
+	if a.Name == "helpdesk" {
+		f.event("UnknownEvent", "An event that this version of the package does not have.", "str", "created_at", "dict[str, Any]")
+		f.event("FlatEvent", "An event in payload form A. The id is that of the header Webhook-Id.", "str", "timestamp", "dict[str, Any]")
+	}
 	f.line("")
 	f.line("")
-	f.list("AnyEvent = Union[", append(slices.Clone(names), "FlatEvent", "UnknownEvent"), "]")
+	f.list(anyEvent+" = Union[", append(slices.Clone(names), others...), "]")
 	f.line("")
 	classes := make([]string, len(names))
 	for i, e := range a.Events {
 		classes[i] = fmt.Sprintf("%q: %s", e.Name, names[i])
 	}
-	f.list("EVENTS: Final[dict[str, type[AnyEvent]]] = {", classes, "}")
+	f.list("EVENTS: Final[dict[str, type["+anyEvent+"]]] = {", classes, "}")
 	f.line(`"""The classes of events in form B by their names."""`)
 	f.exported = append(exported, names...)
+	var unknown []string // imported
+	if a.Name == "fleet" {
+		unknown = others
+	}
 	return f.module([]pythonImport{
 		{"dataclasses", []string{"dataclass"}},
 		{"datetime", []string{"date", "datetime"}},
 		{"typing", []string{"Any", "Final", "Literal", "Union"}},
 		{},
 		{".._records", []string{"Record", "member", "secret"}},
+		{"..helpdesk.events", unknown},
 		{".types", pythonTypeNames(a)},
 	})
 }

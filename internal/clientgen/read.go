@@ -187,10 +187,8 @@ func ReadDocument(name string, text []byte) (*API, error) {
 		}
 	}
 	r.api.Codes = slices.Sorted(maps.Keys(codes))
-	if name == "helpdesk" { // the libraries have no types of the fleet's events yet
-		if err := r.events(); err != nil {
-			return nil, err
-		}
+	if err := r.events(); err != nil {
+		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.records)) {
 		r.api.Records = append(r.api.Records, *r.records[name])

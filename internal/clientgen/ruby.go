@@ -27,9 +27,7 @@ func generateRuby(apis []*API) ([]File, error) {
 			group := &a.Groups[i]
 			files = append(files, rubyFile(folder+"/"+group.Name+".rb", func(w *rubyWriter) { g.group(w, group) }))
 		}
-		if a.Name == "helpdesk" {
-			files = append(files, rubyFile(folder+"/event_data.rb", g.events))
-		}
+		files = append(files, rubyFile(folder+"/event_data.rb", g.events))
 	}
 	codes := rubyCodes(apis)
 	return append(files,
@@ -152,11 +150,8 @@ func (g rubyAPI) enums(w *rubyWriter) {
 
 func (g rubyAPI) client(w *rubyWriter) {
 	w.linef("require_relative %q", "client")
-	for _, part := range []string{"enums", "records"} {
+	for _, part := range []string{"enums", "records", "event_data"} {
 		w.linef("require_relative %q", g.Name+"/"+part)
-	}
-	if g.Name == "helpdesk" {
-		w.linef("require_relative %q", g.Name+"/event_data")
 	}
 	for _, group := range g.Groups {
 		w.linef("require_relative %q", g.Name+"/"+group.Name)
@@ -202,9 +197,13 @@ func (g rubyAPI) events(w *rubyWriter) {
 	w.line("")
 	w.block("module Kickstand", func() {
 		w.block("module Webhooks", func() {
-			w.doc("The records of the member data in form B by the event's name.")
+			name := "DATA"
+			if g.Name == "fleet" {
+				name = "FLEET_DATA"
+			}
+			w.doc("The records of the member data in form B by the name of the " + g.Name + "'s event.")
 			w.line("# @api private")
-			w.line("DATA = {")
+			w.linef("%s = {", name)
 			for i, e := range g.Events {
 				comma := ","
 				if i == len(g.Events)-1 {

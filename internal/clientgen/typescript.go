@@ -241,12 +241,13 @@ func typeScriptKind(t *Type, input bool) string {
 
 // typeScriptEvents writes the payloads of webhooks in form B.
 func typeScriptEvents(s *source, a *API) {
-	if len(a.Events) == 0 {
-		return
+	union, of := "WebhookPayload", "a webhook delivery in form B"
+	if a.Name == "fleet" {
+		union, of = "FleetWebhookPayload", "a delivery of a webhook of the fleet"
 	}
 	names := make([]string, len(a.Events))
 	for i, e := range a.Events {
-		names[i] = Pascal(e.Name) + "Payload"
+		names[i] = Pascal(a.eventType(e.Name)) + "Payload"
 		s.line("")
 		s.comment("", strings.TrimSuffix(e.Doc, ".")+".")
 		s.line("export interface %s {", names[i])
@@ -258,8 +259,8 @@ func typeScriptEvents(s *source, a *API) {
 		s.line("}")
 	}
 	s.line("")
-	s.line("/** The body of a webhook delivery in form B. The server may add events: ignore others. */")
-	s.line("export type WebhookPayload =")
+	s.line("/** The body of %s. The server may add events: ignore others. */", of)
+	s.line("export type %s =", union)
 	for i, name := range names {
 		end := ""
 		if i == len(names)-1 {

@@ -4,7 +4,7 @@ package webhooks
 
 import kickstand "github.com/kickstand-dev/kickstand/clients/go"
 
-// Names of events.
+// Names of events. The helpdesk and the fleet have some in common.
 const (
 	// A new entry of the audit log.
 	AuditRecorded Name = "audit.recorded"
@@ -36,10 +36,56 @@ const (
 	TicketStatusChanged Name = "ticket.status_changed"
 	// Fields of a ticket changed.
 	TicketUpdated Name = "ticket.updated"
+	// The condition of an alert ended.
+	AlertCleared Name = "alert.cleared"
+	// An alert of a vehicle was raised.
+	AlertRaised Name = "alert.raised"
+	// The personal data of a customer were erased.
+	CustomerAnonymised Name = "customer.anonymised"
+	// A customer was blocked.
+	CustomerBlocked Name = "customer.blocked"
+	// A blocked customer became active again.
+	CustomerUnblocked Name = "customer.unblocked"
+	// A ride or reservation was cancelled, or expired.
+	RideCancelled Name = "ride.cancelled"
+	// A ride was completed.
+	RideCompleted Name = "ride.completed"
+	// A ride was paused.
+	RidePaused Name = "ride.paused"
+	// A vehicle was reserved.
+	RideReserved Name = "ride.reserved"
+	// A paused ride went on.
+	RideResumed Name = "ride.resumed"
+	// A ride started.
+	RideStarted Name = "ride.started"
+	// Fields of a ride changed: adjustment, payment, distance or others.
+	RideUpdated Name = "ride.updated"
+	// A new task.
+	TaskCreated Name = "task.created"
+	// A task was done.
+	TaskDone Name = "task.done"
+	// A task became overdue, once for each due time or odometer.
+	TaskOverdue Name = "task.overdue"
+	// Fields of a task changed, it became overdue, or it was cancelled.
+	TaskUpdated Name = "task.updated"
+	// A new vehicle.
+	VehicleCreated Name = "vehicle.created"
+	// A vehicle was deleted.
+	VehicleDeleted Name = "vehicle.deleted"
+	// The state of a vehicle changed.
+	VehicleStateChanged Name = "vehicle.state_changed"
+	// Fields that describe a vehicle changed.
+	VehicleUpdated Name = "vehicle.updated"
+	// A new zone.
+	ZoneCreated Name = "zone.created"
+	// A zone was deleted.
+	ZoneDeleted Name = "zone.deleted"
+	// Fields of a zone changed.
+	ZoneUpdated Name = "zone.updated"
 )
 
-// dataOf returns a pointer to the type of an event's data, or nil if it is not known.
-func dataOf(n Name) any {
+// helpdeskData returns a pointer to the type of an event's data, or nil if the helpdesk has no such event.
+func helpdeskData(n Name) any {
 	switch n {
 	case AuditRecorded:
 		return new(kickstand.EventAuditRecordedData)
@@ -71,6 +117,63 @@ func dataOf(n Name) any {
 		return new(kickstand.EventTicketStatusChangedData)
 	case TicketUpdated:
 		return new(kickstand.EventTicketUpdatedData)
+	}
+	return nil
+}
+
+// fleetData returns a pointer to the type of an event's data, or nil if the fleet has no such event.
+func fleetData(n Name) any {
+	switch n {
+	case AlertCleared:
+		return new(kickstand.FleetEventAlertClearedData)
+	case AlertRaised:
+		return new(kickstand.FleetEventAlertRaisedData)
+	case CustomerAnonymised:
+		return new(kickstand.FleetEventCustomerAnonymisedData)
+	case CustomerBlocked:
+		return new(kickstand.FleetEventCustomerBlockedData)
+	case CustomerCreated:
+		return new(kickstand.FleetEventCustomerCreatedData)
+	case CustomerUnblocked:
+		return new(kickstand.FleetEventCustomerUnblockedData)
+	case CustomerUpdated:
+		return new(kickstand.FleetEventCustomerUpdatedData)
+	case RideCancelled:
+		return new(kickstand.FleetEventRideCancelledData)
+	case RideCompleted:
+		return new(kickstand.FleetEventRideCompletedData)
+	case RidePaused:
+		return new(kickstand.FleetEventRidePausedData)
+	case RideReserved:
+		return new(kickstand.FleetEventRideReservedData)
+	case RideResumed:
+		return new(kickstand.FleetEventRideResumedData)
+	case RideStarted:
+		return new(kickstand.FleetEventRideStartedData)
+	case RideUpdated:
+		return new(kickstand.FleetEventRideUpdatedData)
+	case TaskCreated:
+		return new(kickstand.FleetEventTaskCreatedData)
+	case TaskDone:
+		return new(kickstand.FleetEventTaskDoneData)
+	case TaskOverdue:
+		return new(kickstand.FleetEventTaskOverdueData)
+	case TaskUpdated:
+		return new(kickstand.FleetEventTaskUpdatedData)
+	case VehicleCreated:
+		return new(kickstand.FleetEventVehicleCreatedData)
+	case VehicleDeleted:
+		return new(kickstand.FleetEventVehicleDeletedData)
+	case VehicleStateChanged:
+		return new(kickstand.FleetEventVehicleStateChangedData)
+	case VehicleUpdated:
+		return new(kickstand.FleetEventVehicleUpdatedData)
+	case ZoneCreated:
+		return new(kickstand.FleetEventZoneCreatedData)
+	case ZoneDeleted:
+		return new(kickstand.FleetEventZoneDeletedData)
+	case ZoneUpdated:
+		return new(kickstand.FleetEventZoneUpdatedData)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	kickstand "github.com/kickstand-dev/kickstand/clients/go"
 	"github.com/kickstand-dev/kickstand/clients/go/internal/signing"
 )
 
@@ -42,8 +43,9 @@ type Event struct {
 	Name Name
 	At   time.Time // when it happened
 	// Data is a pointer to the type of the event's data, such as
-	// *kickstand.EventTicketCreatedData. In form A, and of data that this version does not know,
-	// it is a [json.RawMessage].
+	// *kickstand.EventTicketCreatedData or, of a webhook of the fleet,
+	// *kickstand.FleetEventRideCompletedData. In form A, and of data that this version does not
+	// know, it is a [json.RawMessage].
 	Data any
 
 	raw json.RawMessage
@@ -56,6 +58,9 @@ func (e *Event) Raw() json.RawMessage { return e.raw }
 type Verifier struct {
 	// Secrets are the secrets of the webhook. A delivery matches one of them.
 	Secrets []string
+	// Source is the source of the webhook. It decides which types [Event.Data] has: the helpdesk
+	// and the fleet both have an event customer.created. "": the helpdesk.
+	Source kickstand.WebhookSource
 	// Tolerance is the longest difference between a delivery's timestamp and the clock.
 	// 0: five minutes.
 	Tolerance time.Duration
@@ -101,7 +106,7 @@ func (v *Verifier) Verify(body []byte, header http.Header) (*Event, error) {
 	if off := now().Sub(time.Unix(int64(seconds), 0)).Abs().Truncate(time.Second); off > tolerance {
 		return nil, ErrTimestamp
 	}
-	return eventOf(body, id)
+	return v.event(body, id)
 }
 
 // VerifyBody checks the header X-Service-Signature, which signs the body alone: a recorded
@@ -117,11 +122,16 @@ func (v *Verifier) VerifyBody(body []byte, header http.Header, form Form) (*Even
 	if err := v.check(matches); err != nil {
 		return nil, err
 	}
-	return eventOf(body, header.Get("Webhook-Id"))
+	return v.event(body, header.Get("Webhook-Id"))
 }
 
-// check reports whether one of the secrets matches.
+// check reports whether the source is known and one of the secrets matches.
 func (v *Verifier) check(matches func(secret string) bool) error {
+	switch v.Source {
+	case "", kickstand.WebhookSourceHelpdesk, kickstand.WebhookSourceFleet, kickstand.WebhookSourceSandbox:
+	default:
+		return fmt.Errorf("kickstand: the source %q is unknown", v.Source)
+	}
 	matched := false
 	for _, secret := range v.Secrets {
 		if secret == "" || strings.HasPrefix(secret, "whsec_") && strings.TrimRight(secret, "=") == "whsec_" {
@@ -135,8 +145,8 @@ func (v *Verifier) check(matches func(secret string) bool) error {
 	return nil
 }
 
-// eventOf decodes a body in either form.
-func eventOf(body []byte, id string) (*Event, error) {
+// event decodes a body in either form.
+func (v *Verifier) event(body []byte, id string) (*Event, error) {
 	var in struct {
 		ID        string          `json:"id"`
 		Event     Name            `json:"event"`
@@ -153,11 +163,19 @@ func eventOf(body []byte, id string) (*Event, error) {
 	e := &Event{ID: in.ID, Name: in.Event, At: in.CreatedAt, Data: in.Data, raw: append(json.RawMessage(nil), body...)}
 	if in.Timestamp != nil { // form A
 		e.At = *in.Timestamp
-	} else if data := dataOf(in.Event); data != nil && json.Unmarshal(in.Data, data) == nil {
+	} else if data := v.dataOf(in.Event); data != nil && json.Unmarshal(in.Data, data) == nil {
 		e.Data = data
 	}
 	if e.ID == "" {
 		e.ID = id
 	}
 	return e, nil
+}
+
+// dataOf returns a pointer to the type of an event's data, or nil if it is not known.
+func (v *Verifier) dataOf(n Name) any {
+	if v.Source == kickstand.WebhookSourceFleet || v.Source == kickstand.WebhookSourceSandbox {
+		return fleetData(n)
+	}
+	return helpdeskData(n)
 }

@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Kickstand;
 
+use Kickstand\Enum\WebhookSource;
 use Kickstand\Exception\KickstandException;
 use Kickstand\Internal\EventData;
 use Kickstand\Internal\Json;
@@ -22,9 +23,9 @@ final class Event implements \JsonSerializable
         public readonly string $event,
         public readonly ?\DateTimeImmutable $createdAt,
         /**
-         * The records as of the event: one of `Kickstand\Model`, such as EventTicketCreatedData. In form A, for
-         * an event that is unknown to this version of the library, or for data that do not fit, an object as it
-         * was sent.
+         * The records as of the event: one of `Kickstand\Model`, such as EventTicketCreatedData or, of the fleet,
+         * FleetEventRideCompletedData. In form A, for an event that is unknown to this version of the library, or
+         * for data that do not fit, an object as it was sent.
          */
         public readonly Record|\stdClass $data,
         private readonly \stdClass $json,
@@ -32,8 +33,11 @@ final class Event implements \JsonSerializable
     }
 
     /** @internal */
-    public static function fromDelivery(\stdClass $json, string $id): self
-    {
+    public static function fromDelivery(
+        \stdClass $json,
+        string $id,
+        string $source = WebhookSource::HELPDESK,
+    ): self {
         $reader = new Reader($json, 'event');
         $event = $reader->string('event');
         $data = ($json->data ?? null) instanceof \stdClass ? $json->data : new \stdClass();
@@ -42,16 +46,18 @@ final class Event implements \JsonSerializable
             $isNested ? $reader->string('id') : $id,
             $event,
             $reader->timeOrNull('created_at') ?? $reader->timeOrNull('timestamp'),
-            $isNested ? self::read($event, $data) : $data,
+            $isNested ? self::read($source, $event, $data) : $data,
             $json,
         );
     }
 
     /** An authentic event is not refused for its data. */
-    private static function read(string $event, \stdClass $data): Record|\stdClass
+    private static function read(string $source, string $event, \stdClass $data): Record|\stdClass
     {
         try {
-            return EventData::read($event, $data);
+            return $source === WebhookSource::HELPDESK
+                ? EventData::helpdesk($event, $data)
+                : EventData::fleet($event, $data);
         } catch (KickstandException) {
             return $data;
         }

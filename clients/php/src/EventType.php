@@ -6,24 +6,50 @@ declare(strict_types=1);
 
 namespace Kickstand;
 
-/** The events of webhooks in this version. The server may add others. */
+/**
+ * The events of webhooks in this version: of the helpdesk, of the fleet, or of both. The server may add
+ * others.
+ */
 final class EventType
 {
+    public const ALERT_CLEARED = 'alert.cleared';
+    public const ALERT_RAISED = 'alert.raised';
     public const AUDIT_RECORDED = 'audit.recorded';
     public const CONVERSATION_CREATED = 'conversation.created';
+    public const CUSTOMER_ANONYMISED = 'customer.anonymised';
+    public const CUSTOMER_BLOCKED = 'customer.blocked';
     public const CUSTOMER_CREATED = 'customer.created';
+    public const CUSTOMER_UNBLOCKED = 'customer.unblocked';
     public const CUSTOMER_UPDATED = 'customer.updated';
     public const MESSAGE_AGENT_REPLY = 'message.agent_reply';
     public const MESSAGE_CREATED = 'message.created';
     public const MESSAGE_CUSTOMER_REPLY = 'message.customer_reply';
+    public const RIDE_CANCELLED = 'ride.cancelled';
+    public const RIDE_COMPLETED = 'ride.completed';
+    public const RIDE_PAUSED = 'ride.paused';
+    public const RIDE_RESERVED = 'ride.reserved';
+    public const RIDE_RESUMED = 'ride.resumed';
+    public const RIDE_STARTED = 'ride.started';
+    public const RIDE_UPDATED = 'ride.updated';
     public const SLA_BREACHED = 'sla.breached';
     public const SLA_WARNING = 'sla.warning';
+    public const TASK_CREATED = 'task.created';
+    public const TASK_DONE = 'task.done';
+    public const TASK_OVERDUE = 'task.overdue';
+    public const TASK_UPDATED = 'task.updated';
     public const TICKET_ASSIGNED = 'ticket.assigned';
     public const TICKET_CREATED = 'ticket.created';
     public const TICKET_DELETED = 'ticket.deleted';
     public const TICKET_PRIORITY_CHANGED = 'ticket.priority_changed';
     public const TICKET_STATUS_CHANGED = 'ticket.status_changed';
     public const TICKET_UPDATED = 'ticket.updated';
+    public const VEHICLE_CREATED = 'vehicle.created';
+    public const VEHICLE_DELETED = 'vehicle.deleted';
+    public const VEHICLE_STATE_CHANGED = 'vehicle.state_changed';
+    public const VEHICLE_UPDATED = 'vehicle.updated';
+    public const ZONE_CREATED = 'zone.created';
+    public const ZONE_DELETED = 'zone.deleted';
+    public const ZONE_UPDATED = 'zone.updated';
 
     private function __construct()
     {

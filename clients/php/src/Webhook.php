@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Kickstand;
 
+use Kickstand\Enum\WebhookSource;
 use Kickstand\Exception\KickstandException;
 use Kickstand\Exception\SignatureException;
 use Kickstand\Internal\Json;
@@ -30,6 +31,8 @@ final class Webhook
      * @param string|list<string> $secret the webhook's secret, or several while one replaces another
      * @param int $tolerance the accepted age in seconds, also into the future
      * @param int|null $now the Unix time; by default that of the clock
+     * @param string $source of the webhook, a constant of {@see WebhookSource}. It decides the class of the
+     *                       data: the helpdesk and the fleet both have an event customer.created.
      * @throws SignatureException if the delivery is not authentic, or not new
      */
     public static function verify(
@@ -38,7 +41,9 @@ final class Webhook
         #[\SensitiveParameter] string|array $secret,
         int $tolerance = 300,
         ?int $now = null,
+        string $source = WebhookSource::HELPDESK,
     ): Event {
+        self::checkSource($source);
         $id = self::header($headers, 'webhook-id');
         $timestamp = self::header($headers, 'webhook-timestamp');
         $signatures = preg_split('/\s+/', self::header($headers, 'webhook-signature'), -1, PREG_SPLIT_NO_EMPTY);
@@ -61,7 +66,7 @@ final class Webhook
                 "The signature's timestamp is more than $tolerance seconds off."
             );
         }
-        return self::event($body, $id);
+        return self::event($body, $id, $source);
     }
 
     /**
@@ -72,6 +77,7 @@ final class Webhook
      * @param array<string, string|list<string>> $headers of any case
      * @param string|list<string> $secret the webhook's secret, or several
      * @param string $form FORM_A or FORM_B, the payload form of the webhook
+     * @param string $source of the webhook, as of {@see Webhook::verify()}
      * @throws SignatureException if the delivery is not authentic
      */
     public static function verifyBody(
@@ -79,7 +85,9 @@ final class Webhook
         array $headers,
         #[\SensitiveParameter] string|array $secret,
         string $form,
+        string $source = WebhookSource::HELPDESK,
     ): Event {
+        self::checkSource($source);
         if ($form !== self::FORM_A && $form !== self::FORM_B) {
             throw new \InvalidArgumentException('The form must be FORM_A or FORM_B.');
         }
@@ -94,7 +102,7 @@ final class Webhook
         if (!$matches) {
             throw self::mismatch();
         }
-        return self::event($body, self::header($headers, 'webhook-id'));
+        return self::event($body, self::header($headers, 'webhook-id'), $source);
     }
 
     private static function mismatch(): SignatureException
@@ -105,7 +113,14 @@ final class Webhook
         );
     }
 
-    private static function event(string $body, string $id): Event
+    private static function checkSource(string $source): void
+    {
+        if (!in_array($source, [WebhookSource::HELPDESK, WebhookSource::FLEET, WebhookSource::SANDBOX], true)) {
+            throw new \InvalidArgumentException('The source must be a constant of WebhookSource.');
+        }
+    }
+
+    private static function event(string $body, string $id, string $source): Event
     {
         try {
             $json = Json::decode($body);
@@ -113,7 +128,7 @@ final class Webhook
             throw new KickstandException('The body of the delivery is not JSON.', 0, $e);
         }
         return $json instanceof \stdClass
-            ? Event::fromDelivery($json, $id)
+            ? Event::fromDelivery($json, $id, $source)
             : throw new KickstandException('The body of the delivery is not an object.');
     }
 

@@ -801,6 +801,562 @@ export interface FleetCustomerUpdate {
   status?: FleetCustomerStatus | undefined;
 }
 
+/** An alert, as of the event. A test delivery has only the members that are always there. */
+export interface FleetEventAlert {
+  acknowledged_at?: string | null;
+  acknowledged_by?: Actor | null;
+  /** The rule may be deleted. */
+  alert_rule_id: string;
+  /** rule_disabled also stands for a deleted rule. */
+  clear_reason?: OrUnknown<AlertClearReason> | null;
+  cleared_at?: string | null;
+  created_at?: string;
+  id: string;
+  kind: OrUnknown<AlertKind>;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** Of the vehicle when the alert was raised. */
+  location?: Position | null;
+  /** The rule's name when the alert was raised. */
+  name: string;
+  object: "alert";
+  raised_at?: string;
+  /** The ride that was open when the alert was raised. */
+  ride_id?: string | null;
+  state: OrUnknown<AlertState>;
+  subaccount_id: string;
+  /** Of the task that the rule created. */
+  task_id?: string | null;
+  /** Of the ticket that the rule created. */
+  ticket_number?: number | null;
+  updated_at?: string;
+  /** Percent for battery_low, minutes for what lasted too long, when the alert was raised. */
+  value: number | null;
+  /** The vehicle's code when the alert was raised. */
+  vehicle_code: string;
+  vehicle_id: string;
+}
+
+export interface FleetEventAlertClearedData {
+  alert: FleetEventAlert;
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventAlertRaisedData {
+  alert: FleetEventAlert;
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+/**
+ * A customer without personal data: name, email and phone are null, and others are absent, as of
+ * the event. A test delivery has only the members that are always there.
+ */
+export interface FleetEventCustomer {
+  /** Checked at the start of a ride if the vehicle type requires a license. */
+  driver_license_status?: OrUnknown<FleetCustomerDriverLicenseStatus>;
+  email?: string | null;
+  id: string;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  name?: string | null;
+  object: "customer";
+  open_ride_id?: string | null;
+  /** E.164. */
+  phone?: string | null;
+  /** Completed rides. */
+  ride_count?: number;
+  /** active or blocked. anonymised is set in the dashboard and permanent. */
+  status: OrUnknown<FleetCustomerStatus>;
+  /** Defaults to the only subaccount in the API key's scope. */
+  subaccount_id: string;
+}
+
+export interface FleetEventCustomerAnonymisedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  customer: FleetEventCustomer;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventCustomerBlockedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  customer: FleetEventCustomer;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventCustomerCreatedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  customer: FleetEventCustomer;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventCustomerUnblockedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  customer: FleetEventCustomer;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventCustomerUpdatedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  customer: FleetEventCustomer;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+/** A ride, as of the event. A test delivery has only the members that are always there. */
+export interface FleetEventRide {
+  /** Goodwill or a refund, signed, once the ride is over. The total is never below 0. */
+  adjustment_amount?: number;
+  adjustment_reason?: string | null;
+  /** Defaults to rider. */
+  cancel_reason?: OrUnknown<RideCancelReason> | null;
+  created_at?: string;
+  /** Required for a rider's trip. */
+  customer_id: string | null;
+  /**
+   * Given with completion; else by the odometer, if it was reported since the start; else along the
+   * positions that the vehicle reported; else the straight line from start to end. Reports that
+   * come later correct the latter two, and the price, until the ride is paid for.
+   */
+  distance_meters?: number | null;
+  /** From start to end, or to now, pauses included. */
+  duration_seconds?: number;
+  /** Likewise. */
+  end_location?: Position | null;
+  /** Defaults to rider. operator skips the check of zones and the fee. */
+  end_reason?: OrUnknown<RideEndReason> | null;
+  end_zone_id?: string | null;
+  /** When it was completed or cancelled. Given with completion by an app that was offline; likewise. */
+  ended_at?: string | null;
+  /** Your own id, unique in the subaccount among records of this type. */
+  external_id?: string | null;
+  id: string;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** Your own. A PUT merges it key by key; null removes a key. */
+  metadata?: Record<string, string>;
+  object: "ride";
+  parking_category?: OrUnknown<RideParkingCategory> | null;
+  parking_verification_url?: string | null;
+  paused_seconds?: number;
+  /** Your own bookkeeping: the service takes no money. due at the end of a ride that costs something. */
+  payment_status?: OrUnknown<RidePaymentStatus>;
+  /** null until the ride is completed or cancelled. Amounts are in the currency's minor unit. */
+  price?: FleetEventRidePrice | null;
+  /** An assertion: 409 pricing_changed if another plan would apply. */
+  pricing_plan_id?: string | null;
+  /** Likewise, of its version. */
+  pricing_plan_version?: number | null;
+  reservation_expires_at?: string | null;
+  reserved_at?: string | null;
+  /** Defaults to the vehicle's location. */
+  start_location?: Position | null;
+  /** The zone whose rule applied. */
+  start_zone_id?: string | null;
+  /**
+   * Given for an active ride of an app that was offline: in the last offline_ride_hours, and not
+   * before the end of another ride of the vehicle or customer.
+   */
+  started_at?: string | null;
+  /**
+   * A ride is created active or reserved; a PUT changes the status. The current status is accepted
+   * without a change, so that a request can be repeated after a lost answer.
+   */
+  status: OrUnknown<RideStatus>;
+  /** Defaults to the only subaccount in the API key's scope. */
+  subaccount_id: string;
+  /** Defaults to rider. Other trips have no customer and cost nothing. */
+  trip_type: OrUnknown<RideTripType>;
+  updated_at?: string;
+  /** Required, unless vehicle_code is given. */
+  vehicle_id: string;
+}
+
+export interface FleetEventRideCancelledData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  ride: FleetEventRide;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventRideCompletedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  ride: FleetEventRide;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventRidePausedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  ride: FleetEventRide;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventRidePrice {
+  adjustment_amount: number;
+  billed_kilometers: number;
+  billed_minutes: number;
+  billed_paused_minutes: number;
+  billed_reservation_minutes: number;
+  currency: string;
+  distance_amount: number;
+  /** After cap and floor. */
+  fare_amount: number;
+  out_of_zone_amount: number;
+  pause_amount: number;
+  reservation_amount: number;
+  subtotal_amount: number;
+  tax_amount: number;
+  time_amount: number;
+  total_amount: number;
+  /** This and the next three are as charged, before cap and floor. */
+  unlock_amount: number;
+}
+
+export interface FleetEventRideReservedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  ride: FleetEventRide;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventRideResumedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  ride: FleetEventRide;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventRideStartedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  ride: FleetEventRide;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventRideUpdatedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  ride: FleetEventRide;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+/** The state change of a vehicle. */
+export interface FleetEventStateChange {
+  actor: FleetEventStateChangeActor;
+  at: string;
+  battery_percent: number | null;
+  /** The MDS event type. */
+  event: OrUnknown<VehicleLastEvent>;
+  id: string;
+  location: Position | null;
+  ride_id: string | null;
+  state: OrUnknown<VehicleState>;
+  vehicle_id: string;
+}
+
+export interface FleetEventStateChangeActor {
+  id: string | null;
+  type: string;
+}
+
+/** A task, as of the event. A test delivery has only the members that are always there. */
+export interface FleetEventTask {
+  /** A member of the organization. It is not checked. */
+  assignee_id?: string | null;
+  /** A PUT replaces it. An item that was done already stays done by the same person at the same time. */
+  checklist?: TaskItem[];
+  closed_at?: string | null;
+  closed_by?: Actor | null;
+  created_at?: string;
+  created_by?: Actor;
+  description?: string | null;
+  due_at?: string | null;
+  /** Due when the vehicle's odometer reaches it. */
+  due_odometer_meters?: number | null;
+  /** Your own id, unique in the subaccount among records of this type. */
+  external_id?: string | null;
+  id: string;
+  /** Defaults to maintenance. */
+  kind: OrUnknown<TaskKind>;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** Your own. A PUT merges it key by key; null removes a key. */
+  metadata?: Record<string, string>;
+  next_task_id?: string | null;
+  object: "task";
+  /** The task is not closed, and past due_at or due_odometer_meters. */
+  overdue?: boolean;
+  /** Read and changed by their own operations. */
+  photos?: TaskPhoto[];
+  /** The task whose recurrence created this one. */
+  previous_task_id?: string | null;
+  /** Defaults to normal. */
+  priority?: OrUnknown<TaskPriority>;
+  /** When the task is done, the next one is created, due after this interval. */
+  recurrence?: Recurrence | null;
+  started_at?: string | null;
+  /** open at creation. done and cancelled are final. */
+  state: OrUnknown<TaskState>;
+  /** Defaults to the only subaccount in the API key's scope. */
+  subaccount_id: string;
+  /**
+   * The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+   * closed; one on a ride from its end. A task that a recurrence created does so once it is in
+   * progress.
+   */
+  takes_vehicle_out?: boolean;
+  /** A ticket of the helpdesk. It is not checked. */
+  ticket_number?: number | null;
+  title: string;
+  updated_at?: string;
+  /** Required. The task belongs to the subaccount of its vehicle. */
+  vehicle_id: string;
+  /** What became of the vehicle when a task that took it out of service was closed. */
+  vehicle_return?: VehicleReturn | null;
+}
+
+export interface FleetEventTaskCreatedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  task: FleetEventTask;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventTaskDoneData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  task: FleetEventTask;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventTaskOverdueData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  task: FleetEventTask;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+export interface FleetEventTaskUpdatedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  task: FleetEventTask;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
+/** A vehicle, as of the event. A test delivery has only the members that are always there. */
+export interface FleetEventVehicle {
+  battery_percent?: number | null;
+  /** The code on the vehicle: letters, digits and hyphens, unique in the account, ignoring case. */
+  code: string;
+  created_at?: string;
+  /** If a battery or fuel report omits it, it is derived from the type's range. */
+  current_range_meters?: number | null;
+  /** The open one. */
+  current_ride_id?: string | null;
+  /** The tracker's, unique in the account. */
+  device_id?: string | null;
+  /** Your own id, unique in the subaccount among records of this type. */
+  external_id?: string | null;
+  /** The type's. */
+  form_factor?: OrUnknown<VehicleFormFactor>;
+  fuel_percent?: number | null;
+  id: string;
+  /** Why the state changed last (MDS event type). */
+  last_event: OrUnknown<VehicleLastEvent>;
+  /**
+   * Defaults to now when telemetry is written; at most 5 minutes in the future. Telemetry older
+   * than the stored time is ignored. null clears the time, so that the next report counts whatever
+   * its own.
+   */
+  last_reported_at?: string | null;
+  license_plate?: string | null;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  location?: Position | null;
+  /** Your own. A PUT merges it key by key; null removes a key. */
+  metadata?: Record<string, string>;
+  object: "vehicle";
+  odometer_meters?: number | null;
+  /** In place of the type's. */
+  pricing_plan_id?: string | null;
+  /** Likewise. */
+  propulsion_type?: OrUnknown<VehiclePropulsionType>;
+  /** Its id in the public feed; another one after each ride. */
+  public_vehicle_id?: string;
+  /** Defaults to removed at creation; available is possible. Imports that create vehicles skip other states. */
+  state: OrUnknown<VehicleState>;
+  state_changed_at?: string;
+  /** Defaults to the only subaccount in the API key's scope. */
+  subaccount_id: string;
+  updated_at?: string;
+  /** One of the subaccount's. */
+  vehicle_type_id?: string;
+  vin?: string | null;
+}
+
+export interface FleetEventVehicleCreatedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+  vehicle: FleetEventVehicle;
+}
+
+export interface FleetEventVehicleDeletedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+  vehicle: FleetEventVehicle;
+}
+
+export interface FleetEventVehicleStateChangedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** Absent in a test delivery. */
+  state_change?: FleetEventStateChange;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+  vehicle: FleetEventVehicle;
+}
+
+export interface FleetEventVehicleUpdatedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+  vehicle: FleetEventVehicle;
+}
+
+/** A zone without its geometry, as of the event. A test delivery has only the members that are always there. */
+export interface FleetEventZone {
+  created_at?: string;
+  description?: string | null;
+  /** From then on, neither. */
+  ends_at?: string | null;
+  /** Your own id, unique in the subaccount among records of this type. */
+  external_id?: string | null;
+  id: string;
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** Your own. A PUT merges it key by key; null removes a key. */
+  metadata?: Record<string, string>;
+  name: string;
+  object: "zone";
+  /** Where zones overlap, the one with the smaller number decides. */
+  priority?: number;
+  /** The first that is for a vehicle's type counts. */
+  rules?: Rule[];
+  /** Before, the zone does not count. */
+  starts_at?: string | null;
+  /** Defaults to the only subaccount in the API key's scope. */
+  subaccount_id: string;
+  /** A template that fills in rules and priority of a new zone without them. custom requires rules. */
+  type: OrUnknown<ZoneType>;
+  updated_at?: string;
+}
+
+export interface FleetEventZoneCreatedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+  zone: FleetEventZone;
+}
+
+export interface FleetEventZoneDeletedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+  zone: FleetEventZone;
+}
+
+export interface FleetEventZoneUpdatedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+  zone: FleetEventZone;
+}
+
 /** A request with an API key. Bodies are not recorded. */
 export interface FleetRequest {
   /** Of the client; null if a proxy does not report it. */
@@ -2120,6 +2676,259 @@ export interface ZoneUpdate {
   /** A template that fills in rules and priority of a new zone without them. custom requires rules. */
   type?: ZoneType | undefined;
 }
+
+/** The condition of an alert ended. */
+export interface FleetAlertClearedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "alert.cleared";
+  created_at: string;
+  data: FleetEventAlertClearedData;
+}
+
+/** An alert of a vehicle was raised. */
+export interface FleetAlertRaisedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "alert.raised";
+  created_at: string;
+  data: FleetEventAlertRaisedData;
+}
+
+/** The personal data of a customer were erased. */
+export interface FleetCustomerAnonymisedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "customer.anonymised";
+  created_at: string;
+  data: FleetEventCustomerAnonymisedData;
+}
+
+/** A customer was blocked. */
+export interface FleetCustomerBlockedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "customer.blocked";
+  created_at: string;
+  data: FleetEventCustomerBlockedData;
+}
+
+/** A new customer. */
+export interface FleetCustomerCreatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "customer.created";
+  created_at: string;
+  data: FleetEventCustomerCreatedData;
+}
+
+/** A blocked customer became active again. */
+export interface FleetCustomerUnblockedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "customer.unblocked";
+  created_at: string;
+  data: FleetEventCustomerUnblockedData;
+}
+
+/** Fields of a customer changed. */
+export interface FleetCustomerUpdatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "customer.updated";
+  created_at: string;
+  data: FleetEventCustomerUpdatedData;
+}
+
+/** A ride or reservation was cancelled, or expired. */
+export interface FleetRideCancelledPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ride.cancelled";
+  created_at: string;
+  data: FleetEventRideCancelledData;
+}
+
+/** A ride was completed. */
+export interface FleetRideCompletedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ride.completed";
+  created_at: string;
+  data: FleetEventRideCompletedData;
+}
+
+/** A ride was paused. */
+export interface FleetRidePausedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ride.paused";
+  created_at: string;
+  data: FleetEventRidePausedData;
+}
+
+/** A vehicle was reserved. */
+export interface FleetRideReservedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ride.reserved";
+  created_at: string;
+  data: FleetEventRideReservedData;
+}
+
+/** A paused ride went on. */
+export interface FleetRideResumedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ride.resumed";
+  created_at: string;
+  data: FleetEventRideResumedData;
+}
+
+/** A ride started. */
+export interface FleetRideStartedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ride.started";
+  created_at: string;
+  data: FleetEventRideStartedData;
+}
+
+/** Fields of a ride changed: adjustment, payment, distance or others. */
+export interface FleetRideUpdatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ride.updated";
+  created_at: string;
+  data: FleetEventRideUpdatedData;
+}
+
+/** A new task. */
+export interface FleetTaskCreatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "task.created";
+  created_at: string;
+  data: FleetEventTaskCreatedData;
+}
+
+/** A task was done. */
+export interface FleetTaskDonePayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "task.done";
+  created_at: string;
+  data: FleetEventTaskDoneData;
+}
+
+/** A task became overdue, once for each due time or odometer. */
+export interface FleetTaskOverduePayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "task.overdue";
+  created_at: string;
+  data: FleetEventTaskOverdueData;
+}
+
+/** Fields of a task changed, it became overdue, or it was cancelled. */
+export interface FleetTaskUpdatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "task.updated";
+  created_at: string;
+  data: FleetEventTaskUpdatedData;
+}
+
+/** A new vehicle. */
+export interface FleetVehicleCreatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "vehicle.created";
+  created_at: string;
+  data: FleetEventVehicleCreatedData;
+}
+
+/** A vehicle was deleted. */
+export interface FleetVehicleDeletedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "vehicle.deleted";
+  created_at: string;
+  data: FleetEventVehicleDeletedData;
+}
+
+/** The state of a vehicle changed. */
+export interface FleetVehicleStateChangedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "vehicle.state_changed";
+  created_at: string;
+  data: FleetEventVehicleStateChangedData;
+}
+
+/** Fields that describe a vehicle changed. */
+export interface FleetVehicleUpdatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "vehicle.updated";
+  created_at: string;
+  data: FleetEventVehicleUpdatedData;
+}
+
+/** A new zone. */
+export interface FleetZoneCreatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "zone.created";
+  created_at: string;
+  data: FleetEventZoneCreatedData;
+}
+
+/** A zone was deleted. */
+export interface FleetZoneDeletedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "zone.deleted";
+  created_at: string;
+  data: FleetEventZoneDeletedData;
+}
+
+/** Fields of a zone changed. */
+export interface FleetZoneUpdatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "zone.updated";
+  created_at: string;
+  data: FleetEventZoneUpdatedData;
+}
+
+/** The body of a delivery of a webhook of the fleet. The server may add events: ignore others. */
+export type FleetWebhookPayload =
+  | FleetAlertClearedPayload
+  | FleetAlertRaisedPayload
+  | FleetCustomerAnonymisedPayload
+  | FleetCustomerBlockedPayload
+  | FleetCustomerCreatedPayload
+  | FleetCustomerUnblockedPayload
+  | FleetCustomerUpdatedPayload
+  | FleetRideCancelledPayload
+  | FleetRideCompletedPayload
+  | FleetRidePausedPayload
+  | FleetRideReservedPayload
+  | FleetRideResumedPayload
+  | FleetRideStartedPayload
+  | FleetRideUpdatedPayload
+  | FleetTaskCreatedPayload
+  | FleetTaskDonePayload
+  | FleetTaskOverduePayload
+  | FleetTaskUpdatedPayload
+  | FleetVehicleCreatedPayload
+  | FleetVehicleDeletedPayload
+  | FleetVehicleStateChangedPayload
+  | FleetVehicleUpdatedPayload
+  | FleetZoneCreatedPayload
+  | FleetZoneDeletedPayload
+  | FleetZoneUpdatedPayload;
 
 /** The query of `rides.list`. */
 export interface FleetListRidesParams {

@@ -1,5 +1,6 @@
 import { encodeBase64 } from "./attachment.js";
 import { KickstandError, SignatureError } from "./errors.js";
+import type { FleetWebhookPayload } from "./fleet.js";
 import type { WebhookPayload } from "./helpdesk.js";
 
 /** The body of a delivery in form A, with the id of its header. */
@@ -30,9 +31,10 @@ export interface VerifyOptions {
 /**
  * Verifies the signature of Standard Webhooks and the age of a delivery, and returns its
  * event. It throws a {@link SignatureError} otherwise. For a webhook in form A the type is
- * `verify<FlatPayload>`.
+ * `verify<FlatPayload>`, and for one with the source `fleet` or `sandbox` it is
+ * `verify<FleetWebhookPayload>`: the helpdesk and the fleet both have an event `customer.created`.
  */
-export async function verify<T extends WebhookPayload | FlatPayload = WebhookPayload>(
+export async function verify<T extends WebhookPayload | FleetWebhookPayload | FlatPayload = WebhookPayload>(
   body: DeliveryBody,
   headers: DeliveryHeaders,
   secrets: Secrets,
@@ -63,14 +65,18 @@ export async function verify<T extends WebhookPayload | FlatPayload = WebhookPay
 /**
  * Verifies the header `X-Service-Signature` of a delivery in form A or B, and returns its
  * event. It throws a {@link SignatureError} otherwise. This header has no timestamp, so a
- * recorded delivery can be sent again later: prefer {@link verify}.
+ * recorded delivery can be sent again later: prefer {@link verify}. For a webhook of the fleet the
+ * type is `verifyBody<"b", FleetWebhookPayload>`.
  */
-export async function verifyBody<Form extends "a" | "b">(
+export async function verifyBody<
+  Form extends "a" | "b",
+  T extends WebhookPayload | FleetWebhookPayload = WebhookPayload,
+>(
   body: DeliveryBody,
   headers: DeliveryHeaders,
   secrets: Secrets,
   form: Form,
-): Promise<Form extends "a" ? FlatPayload : WebhookPayload> {
+): Promise<Form extends "a" ? FlatPayload : T> {
   const got = header(headers, "x-service-signature");
   if (!got) {
     throw new SignatureError("unsigned");

@@ -16,7 +16,7 @@ use Kickstand\Record;
  */
 final class EventData
 {
-    public static function read(string $event, \stdClass $data): Record|\stdClass
+    public static function helpdesk(string $event, \stdClass $data): Record|\stdClass
     {
         return match ($event) {
             'audit.recorded' => Model\EventAuditRecordedData::fromJson($data),
@@ -34,6 +34,38 @@ final class EventData
             'ticket.priority_changed' => Model\EventTicketPriorityChangedData::fromJson($data),
             'ticket.status_changed' => Model\EventTicketStatusChangedData::fromJson($data),
             'ticket.updated' => Model\EventTicketUpdatedData::fromJson($data),
+            default => $data,
+        };
+    }
+
+    public static function fleet(string $event, \stdClass $data): Record|\stdClass
+    {
+        return match ($event) {
+            'alert.cleared' => Model\FleetEventAlertClearedData::fromJson($data),
+            'alert.raised' => Model\FleetEventAlertRaisedData::fromJson($data),
+            'customer.anonymised' => Model\FleetEventCustomerAnonymisedData::fromJson($data),
+            'customer.blocked' => Model\FleetEventCustomerBlockedData::fromJson($data),
+            'customer.created' => Model\FleetEventCustomerCreatedData::fromJson($data),
+            'customer.unblocked' => Model\FleetEventCustomerUnblockedData::fromJson($data),
+            'customer.updated' => Model\FleetEventCustomerUpdatedData::fromJson($data),
+            'ride.cancelled' => Model\FleetEventRideCancelledData::fromJson($data),
+            'ride.completed' => Model\FleetEventRideCompletedData::fromJson($data),
+            'ride.paused' => Model\FleetEventRidePausedData::fromJson($data),
+            'ride.reserved' => Model\FleetEventRideReservedData::fromJson($data),
+            'ride.resumed' => Model\FleetEventRideResumedData::fromJson($data),
+            'ride.started' => Model\FleetEventRideStartedData::fromJson($data),
+            'ride.updated' => Model\FleetEventRideUpdatedData::fromJson($data),
+            'task.created' => Model\FleetEventTaskCreatedData::fromJson($data),
+            'task.done' => Model\FleetEventTaskDoneData::fromJson($data),
+            'task.overdue' => Model\FleetEventTaskOverdueData::fromJson($data),
+            'task.updated' => Model\FleetEventTaskUpdatedData::fromJson($data),
+            'vehicle.created' => Model\FleetEventVehicleCreatedData::fromJson($data),
+            'vehicle.deleted' => Model\FleetEventVehicleDeletedData::fromJson($data),
+            'vehicle.state_changed' => Model\FleetEventVehicleStateChangedData::fromJson($data),
+            'vehicle.updated' => Model\FleetEventVehicleUpdatedData::fromJson($data),
+            'zone.created' => Model\FleetEventZoneCreatedData::fromJson($data),
+            'zone.deleted' => Model\FleetEventZoneDeletedData::fromJson($data),
+            'zone.updated' => Model\FleetEventZoneUpdatedData::fromJson($data),
             default => $data,
         };
     }

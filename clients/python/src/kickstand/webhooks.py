@@ -11,13 +11,14 @@ import hmac
 import re
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, overload
 
 from ._errors import KickstandError, SignatureError
 from ._records import decode
 from ._values import decode_json
 
 if TYPE_CHECKING:
+    from .fleet.events import AnyFleetEvent
     from .helpdesk.events import AnyEvent
 
 TOLERANCE = 300.0
@@ -32,6 +33,7 @@ class Headers(Protocol):
         ...
 
 
+@overload
 def verify(
     body: bytes,
     headers: Headers,
@@ -39,7 +41,33 @@ def verify(
     *,
     tolerance: float = TOLERANCE,
     now: float | None = None,
+    source: Literal["helpdesk"] = "helpdesk",
 ) -> AnyEvent:
+    ...
+
+
+@overload
+def verify(
+    body: bytes,
+    headers: Headers,
+    secret: str | Iterable[str],
+    *,
+    tolerance: float = TOLERANCE,
+    now: float | None = None,
+    source: Literal["fleet", "sandbox"],
+) -> AnyFleetEvent:
+    ...
+
+
+def verify(
+    body: bytes,
+    headers: Headers,
+    secret: str | Iterable[str],
+    *,
+    tolerance: float = TOLERANCE,
+    now: float | None = None,
+    source: Literal["helpdesk", "fleet", "sandbox"] = "helpdesk",
+) -> AnyEvent | AnyFleetEvent:
     """Verify a delivery by the headers of Standard Webhooks and return its event.
 
     Args:
@@ -48,10 +76,13 @@ def verify(
         secret: The webhook's secret, or several while it is replaced.
         tolerance: Accepted difference in seconds between the delivery's timestamp and now.
         now: The receiver's time in seconds since 1970. Default: the clock.
+        source: The source of the webhook. It decides the class of the event: the helpdesk and
+            the fleet both have an event customer.created.
 
     Raises:
         SignatureError: The delivery is not signed with the secret, or is too old.
     """
+    _check(source)
     keys = [_standard_key(s) for s in _secrets(secret)]
     found = _lower(headers)
     event_id = found.get("webhook-id", "")
@@ -68,7 +99,31 @@ def verify(
             f"The delivery's timestamp is more than {tolerance:g} seconds off.",
             "timestamp",
         )
-    return _event(body, event_id)
+    return _event(body, event_id, source)
+
+
+@overload
+def verify_body(
+    body: bytes,
+    headers: Headers,
+    secret: str | Iterable[str],
+    form: Literal["a", "b"],
+    *,
+    source: Literal["helpdesk"] = "helpdesk",
+) -> AnyEvent:
+    ...
+
+
+@overload
+def verify_body(
+    body: bytes,
+    headers: Headers,
+    secret: str | Iterable[str],
+    form: Literal["a", "b"],
+    *,
+    source: Literal["fleet", "sandbox"],
+) -> AnyFleetEvent:
+    ...
 
 
 def verify_body(
@@ -76,7 +131,9 @@ def verify_body(
     headers: Headers,
     secret: str | Iterable[str],
     form: Literal["a", "b"],
-) -> AnyEvent:
+    *,
+    source: Literal["helpdesk", "fleet", "sandbox"] = "helpdesk",
+) -> AnyEvent | AnyFleetEvent:
     """Verify a delivery by X-Service-Signature and return its event.
 
     Prefer ``verify``: this header has no timestamp, so a recorded delivery is accepted at
@@ -86,13 +143,15 @@ def verify_body(
         body: The body as received.
         headers: The headers; the case of names does not matter.
         secret: The webhook's secret, or several while it is replaced.
-        form: The payload form of the webhook.
+        form: The payload form of the webhook. The fleet has form b only.
+        source: The source of the webhook, as of ``verify``.
 
     Raises:
         SignatureError: The delivery is not signed with the secret.
     """
     if form not in ("a", "b"):
         raise ValueError('form must be "a" or "b"')
+    _check(source)
     keys = [s.encode() for s in _secrets(secret)]
     found = _lower(headers)
     signature = found.get("x-service-signature", "")
@@ -102,7 +161,7 @@ def verify_body(
     wanted = [(prefix + _mac(key, _bytes(body)).hex()).encode() for key in keys]
     if not _matches([signature], wanted):
         raise _mismatch()
-    return _event(body, found.get("webhook-id", ""))
+    return _event(body, found.get("webhook-id", ""), source)
 
 
 _SECONDS = re.compile(r"[0-9]{1,15}")
@@ -111,6 +170,11 @@ _SECONDS = re.compile(r"[0-9]{1,15}")
 def _mismatch() -> SignatureError:
     message = "The signature does not match the body and the secret."
     return SignatureError(message, "signature")
+
+
+def _check(source: str) -> None:
+    if source not in ("helpdesk", "fleet", "sandbox"):
+        raise ValueError('source must be "helpdesk", "fleet" or "sandbox"')
 
 
 def _lower(headers: Headers) -> dict[str, str]:
@@ -158,8 +222,8 @@ def _matches(signatures: list[str], wanted: list[bytes]) -> bool:
     return matched
 
 
-def _event(body: bytes, header_id: str) -> AnyEvent:
-    from .helpdesk.events import EVENTS, FlatEvent, UnknownEvent
+def _event(body: bytes, header_id: str, source: str) -> AnyEvent | AnyFleetEvent:
+    from .helpdesk import events as helpdesk
 
     try:
         raw: Any = decode_json(bytes(body))
@@ -167,6 +231,12 @@ def _event(body: bytes, header_id: str) -> AnyEvent:
         raw = None
     if not isinstance(raw, dict) or not isinstance(raw.get("event"), str):
         raise KickstandError("The delivery is signed, but is not an event.")
+    if source != "helpdesk":
+        from .fleet import events as fleet
+
+        known = fleet.EVENTS.get(raw["event"], helpdesk.UnknownEvent)
+        return cast("AnyFleetEvent", decode(known, raw))
     if "created_at" not in raw and "timestamp" in raw:
-        return decode(FlatEvent, {**raw, "id": header_id})
-    return cast("AnyEvent", decode(EVENTS.get(raw["event"], UnknownEvent), raw))
+        return decode(helpdesk.FlatEvent, {**raw, "id": header_id})
+    of = helpdesk.EVENTS.get(raw["event"], helpdesk.UnknownEvent)
+    return cast("AnyEvent", decode(of, raw))

@@ -4,6 +4,7 @@
 require_relative "client"
 require_relative "fleet/enums"
 require_relative "fleet/records"
+require_relative "fleet/event_data"
 require_relative "fleet/rides"
 require_relative "fleet/vehicles"
 require_relative "fleet/telemetry"

@@ -10,7 +10,7 @@ module Kickstand
     # The accepted difference of a delivery's timestamp and the clock, in seconds.
     TOLERANCE = 300
 
-    # An event of a verified delivery.
+    # An event of a verified delivery of a webhook with the source "helpdesk".
     #
     #   case event
     #   in {event: "ticket.created", data: {ticket: {id:, subject:}}} then notify(id, subject)
@@ -33,11 +33,27 @@ module Kickstand
       private
 
       def value(name)
-        data = DATA[raw["event"]]
+        data = known[raw["event"]]
         return super unless name == :data && data && raw.key?("created_at")
 
         Type.record(data).call(raw["data"])
       end
+
+      def known = DATA
+    end
+
+    # An event of a verified delivery of a webhook with the source "fleet" or "sandbox".
+    #
+    #   case event
+    #   in {event: "ride.completed", data: {livemode: true, ride: {id:, price:}}} then bill(id, price)
+    #   else nil
+    #   end
+    class FleetEvent < Event
+      @members = Event.members
+
+      private
+
+      def known = FLEET_DATA
     end
 
     module_function
@@ -49,9 +65,12 @@ module Kickstand
     # @param secret [String, Array<String>] of the webhook; several while it is replaced
     # @param tolerance [Numeric] the accepted difference of the timestamp and +now+ in seconds
     # @param now [Time]
-    # @return [Event]
+    # @param source [String, Symbol] "helpdesk", "fleet" or "sandbox", the source of the webhook. It decides which
+    #   records the data have: the helpdesk and the fleet both have an event customer.created
+    # @return [Event] a {FleetEvent} of the fleet
     # @raise [SignatureError] if the delivery is not authentic or too old
-    def verify(body, headers, secret:, tolerance: TOLERANCE, now: Time.now)
+    def verify(body, headers, secret:, tolerance: TOLERANCE, now: Time.now, source: "helpdesk")
+      of = event_class(source)
       keys = Signature.keys(secret) { |text| Signature.standard_key(text) }
       id, timestamp, signatures = %w[webhook-id webhook-timestamp webhook-signature].map { |name| Signature.header(headers, name) }
       expected = keys.map { |key| Signature.standard(key, id, timestamp, body) }
@@ -60,7 +79,7 @@ module Kickstand
       raise SignatureError.new("the timestamp is more than #{tolerance} seconds off", :timestamp) if
         (now.to_i - timestamp.to_i).abs > tolerance
 
-      event(body, id)
+      event(body, id, of)
     end
 
     # Verifies a delivery by the header X-Service-Signature. It contains no time, so a recorded delivery
@@ -70,23 +89,34 @@ module Kickstand
     # @param headers [#each] names and values, as of {verify}
     # @param secret [String, Array<String>] of the webhook
     # @param form [String] "a" or "b", the payload form of the webhook
-    # @return [Event]
+    # @param source [String, Symbol] of the webhook, as of {verify}
+    # @return [Event] a {FleetEvent} of the fleet
     # @raise [SignatureError] if the delivery is not authentic
-    def verify_body(body, headers, secret:, form: "b")
+    def verify_body(body, headers, secret:, form: "b", source: "helpdesk")
+      of = event_class(source)
       keys = Signature.keys(secret, &:b)
       got = Signature.header(headers, "x-service-signature")
       expected = keys.map { |key| Signature.own(key, body, form) }
       raise SignatureError.new("the signature does not match the body and the secret", :signature) unless Signature.match?(expected, [got])
 
-      event(body, Signature.header(headers, "webhook-id", required: false))
+      event(body, Signature.header(headers, "webhook-id", required: false), of)
     end
 
     # @api private
-    def event(body, id)
+    def event_class(source)
+      case source.to_s
+      when "helpdesk" then Event
+      when "fleet", "sandbox" then FleetEvent
+      else raise ArgumentError, 'source must be "helpdesk", "fleet" or "sandbox"'
+      end
+    end
+
+    # @api private
+    def event(body, id, of = Event)
       raw = Wire.parse(body)
       raise Error, "the delivery is signed, but is not an event" unless raw.is_a?(Hash) && raw["event"].is_a?(String)
 
-      Event.new(raw.key?("id") || id.nil? ? raw : { "id" => id, **raw })
+      of.new(raw.key?("id") || id.nil? ? raw : { "id" => id, **raw })
     rescue JSON::ParserError
       raise Error, "the body of the delivery is not JSON"
     end

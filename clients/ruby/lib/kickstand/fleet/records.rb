@@ -523,6 +523,662 @@ module Kickstand
     member :updated_at, Type::TIME
   end
 
+  # An alert, as of the event. A test delivery has only the members that are always there.
+  class FleetEventAlert < Record
+    # @return [Time, nil]
+    member :acknowledged_at, Type::TIME
+    # @return [Actor, nil]
+    member :acknowledged_by, Type.record(:Actor)
+    # @return [String] The rule may be deleted.
+    member :alert_rule_id
+    # @return [String, nil] rule_disabled also stands for a deleted rule. One of {AlertClearReason}.
+    member :clear_reason
+    # @return [Time, nil]
+    member :cleared_at, Type::TIME
+    # @return [Time, nil]
+    member :created_at, Type::TIME
+    # @return [String]
+    member :id
+    # @return [String] One of {AlertKind}.
+    member :kind
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Position, nil] Of the vehicle when the alert was raised.
+    member :location, Type.record(:Position)
+    # @return [String] The rule's name when the alert was raised.
+    member :name
+    # @return [String]
+    member :object
+    # @return [Time, nil]
+    member :raised_at, Type::TIME
+    # @return [String, nil] The ride that was open when the alert was raised.
+    member :ride_id
+    # @return [String] One of {AlertState}.
+    member :state
+    # @return [String]
+    member :subaccount_id
+    # @return [String, nil] Of the task that the rule created.
+    member :task_id
+    # @return [Integer, nil] Of the ticket that the rule created.
+    member :ticket_number
+    # @return [Time, nil]
+    member :updated_at, Type::TIME
+    # @return [Integer, nil] Percent for battery_low, minutes for what lasted too long, when the alert was raised.
+    member :value
+    # @return [String] The vehicle's code when the alert was raised.
+    member :vehicle_code
+    # @return [String]
+    member :vehicle_id
+  end
+
+  class FleetEventAlertClearedData < Record
+    # @return [FleetEventAlert]
+    member :alert, Type.record(:FleetEventAlert)
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventAlertRaisedData < Record
+    # @return [FleetEventAlert]
+    member :alert, Type.record(:FleetEventAlert)
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  # A customer without personal data: name, email and phone are null, and others are absent, as of the event. A test
+  # delivery has only the members that are always there.
+  class FleetEventCustomer < Record
+    # @return [String, nil] Checked at the start of a ride if the vehicle type requires a license. One of
+    #   {FleetCustomerDriverLicenseStatus}.
+    member :driver_license_status
+    # @return [String, nil]
+    member :email
+    # @return [String]
+    member :id
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [String, nil]
+    member :name
+    # @return [String]
+    member :object
+    # @return [String, nil]
+    member :open_ride_id
+    # @return [String, nil] E.164.
+    member :phone
+    # @return [Integer, nil] Completed rides.
+    member :ride_count
+    # @return [String] active or blocked. anonymised is set in the dashboard and permanent. One of
+    #   {FleetCustomerStatus}.
+    member :status
+    # @return [String] Defaults to the only subaccount in the API key's scope.
+    member :subaccount_id
+  end
+
+  class FleetEventCustomerAnonymisedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [FleetEventCustomer]
+    member :customer, Type.record(:FleetEventCustomer)
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventCustomerBlockedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [FleetEventCustomer]
+    member :customer, Type.record(:FleetEventCustomer)
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventCustomerCreatedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [FleetEventCustomer]
+    member :customer, Type.record(:FleetEventCustomer)
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventCustomerUnblockedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [FleetEventCustomer]
+    member :customer, Type.record(:FleetEventCustomer)
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventCustomerUpdatedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [FleetEventCustomer]
+    member :customer, Type.record(:FleetEventCustomer)
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  # A ride, as of the event. A test delivery has only the members that are always there.
+  class FleetEventRide < Record
+    # @return [Integer, nil] Goodwill or a refund, signed, once the ride is over. The total is never below 0.
+    member :adjustment_amount
+    # @return [String, nil]
+    member :adjustment_reason
+    # @return [String, nil] Defaults to rider. One of {RideCancelReason}.
+    member :cancel_reason
+    # @return [Time, nil]
+    member :created_at, Type::TIME
+    # @return [String, nil] Required for a rider's trip.
+    member :customer_id
+    # @return [Integer, nil] Given with completion; else by the odometer, if it was reported since the start; else along
+    #   the positions that the vehicle reported; else the straight line from start to end. Reports that come later
+    #   correct the latter two, and the price, until the ride is paid for.
+    member :distance_meters
+    # @return [Integer, nil] From start to end, or to now, pauses included.
+    member :duration_seconds
+    # @return [Position, nil] Likewise.
+    member :end_location, Type.record(:Position)
+    # @return [String, nil] Defaults to rider. operator skips the check of zones and the fee. One of {RideEndReason}.
+    member :end_reason
+    # @return [String, nil]
+    member :end_zone_id
+    # @return [Time, nil] When it was completed or cancelled. Given with completion by an app that was offline;
+    #   likewise.
+    member :ended_at, Type::TIME
+    # @return [String, nil] Your own id, unique in the subaccount among records of this type.
+    member :external_id
+    # @return [String]
+    member :id
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Hash{String => String}, nil] Your own. A PUT merges it key by key; null removes a key.
+    member :metadata
+    # @return [String]
+    member :object
+    # @return [String, nil] One of {RideParkingCategory}.
+    member :parking_category
+    # @return [String, nil]
+    member :parking_verification_url
+    # @return [Integer, nil]
+    member :paused_seconds
+    # @return [String, nil] Your own bookkeeping: the service takes no money. due at the end of a ride that costs
+    #   something. One of {RidePaymentStatus}.
+    member :payment_status
+    # @return [FleetEventRidePrice, nil] null until the ride is completed or cancelled. Amounts are in the currency's
+    #   minor unit.
+    member :price, Type.record(:FleetEventRidePrice)
+    # @return [String, nil] An assertion: 409 pricing_changed if another plan would apply.
+    member :pricing_plan_id
+    # @return [Integer, nil] Likewise, of its version.
+    member :pricing_plan_version
+    # @return [Time, nil]
+    member :reservation_expires_at, Type::TIME
+    # @return [Time, nil]
+    member :reserved_at, Type::TIME
+    # @return [Position, nil] Defaults to the vehicle's location.
+    member :start_location, Type.record(:Position)
+    # @return [String, nil] The zone whose rule applied.
+    member :start_zone_id
+    # @return [Time, nil] Given for an active ride of an app that was offline: in the last offline_ride_hours, and not
+    #   before the end of another ride of the vehicle or customer.
+    member :started_at, Type::TIME
+    # @return [String] A ride is created active or reserved; a PUT changes the status. The current status is accepted
+    #   without a change, so that a request can be repeated after a lost answer. One of {RideStatus}.
+    member :status
+    # @return [String] Defaults to the only subaccount in the API key's scope.
+    member :subaccount_id
+    # @return [String] Defaults to rider. Other trips have no customer and cost nothing. One of {RideTripType}.
+    member :trip_type
+    # @return [Time, nil]
+    member :updated_at, Type::TIME
+    # @return [String] Required, unless vehicle_code is given.
+    member :vehicle_id
+  end
+
+  class FleetEventRideCancelledData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventRide]
+    member :ride, Type.record(:FleetEventRide)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventRideCompletedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventRide]
+    member :ride, Type.record(:FleetEventRide)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventRidePausedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventRide]
+    member :ride, Type.record(:FleetEventRide)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventRidePrice < Record
+    # @return [Integer]
+    member :adjustment_amount
+    # @return [Integer]
+    member :billed_kilometers
+    # @return [Integer]
+    member :billed_minutes
+    # @return [Integer]
+    member :billed_paused_minutes
+    # @return [Integer]
+    member :billed_reservation_minutes
+    # @return [String]
+    member :currency
+    # @return [Integer]
+    member :distance_amount
+    # @return [Integer] After cap and floor.
+    member :fare_amount
+    # @return [Integer]
+    member :out_of_zone_amount
+    # @return [Integer]
+    member :pause_amount
+    # @return [Integer]
+    member :reservation_amount
+    # @return [Integer]
+    member :subtotal_amount
+    # @return [Integer]
+    member :tax_amount
+    # @return [Integer]
+    member :time_amount
+    # @return [Integer]
+    member :total_amount
+    # @return [Integer] This and the next three are as charged, before cap and floor.
+    member :unlock_amount
+  end
+
+  class FleetEventRideReservedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventRide]
+    member :ride, Type.record(:FleetEventRide)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventRideResumedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventRide]
+    member :ride, Type.record(:FleetEventRide)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventRideStartedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventRide]
+    member :ride, Type.record(:FleetEventRide)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventRideUpdatedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventRide]
+    member :ride, Type.record(:FleetEventRide)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  # The state change of a vehicle.
+  class FleetEventStateChange < Record
+    # @return [FleetEventStateChangeActor]
+    member :actor, Type.record(:FleetEventStateChangeActor)
+    # @return [Time]
+    member :at, Type::TIME
+    # @return [Integer, nil]
+    member :battery_percent
+    # @return [String] The MDS event type. One of {VehicleLastEvent}.
+    member :event
+    # @return [String]
+    member :id
+    # @return [Position, nil]
+    member :location, Type.record(:Position)
+    # @return [String, nil]
+    member :ride_id
+    # @return [String] One of {VehicleState}.
+    member :state
+    # @return [String]
+    member :vehicle_id
+  end
+
+  class FleetEventStateChangeActor < Record
+    # @return [String, nil]
+    member :id
+    # @return [String]
+    member :type
+  end
+
+  # A task, as of the event. A test delivery has only the members that are always there.
+  class FleetEventTask < Record
+    # @return [String, nil] A member of the organization. It is not checked.
+    member :assignee_id
+    # @return [Array<TaskItem>, nil] A PUT replaces it. An item that was done already stays done by the same person at
+    #   the same time.
+    member :checklist, Type.list(Type.record(:TaskItem))
+    # @return [Time, nil]
+    member :closed_at, Type::TIME
+    # @return [Actor, nil]
+    member :closed_by, Type.record(:Actor)
+    # @return [Time, nil]
+    member :created_at, Type::TIME
+    # @return [Actor, nil]
+    member :created_by, Type.record(:Actor)
+    # @return [String, nil]
+    member :description
+    # @return [Time, nil]
+    member :due_at, Type::TIME
+    # @return [Integer, nil] Due when the vehicle's odometer reaches it.
+    member :due_odometer_meters
+    # @return [String, nil] Your own id, unique in the subaccount among records of this type.
+    member :external_id
+    # @return [String]
+    member :id
+    # @return [String] Defaults to maintenance. One of {TaskKind}.
+    member :kind
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Hash{String => String}, nil] Your own. A PUT merges it key by key; null removes a key.
+    member :metadata
+    # @return [String, nil]
+    member :next_task_id
+    # @return [String]
+    member :object
+    # @return [Boolean, nil] The task is not closed, and past due_at or due_odometer_meters.
+    member :overdue
+    # @return [Array<TaskPhoto>, nil] Read and changed by their own operations.
+    member :photos, Type.list(Type.record(:TaskPhoto))
+    # @return [String, nil] The task whose recurrence created this one.
+    member :previous_task_id
+    # @return [String, nil] Defaults to normal. One of {TaskPriority}.
+    member :priority
+    # @return [Recurrence, nil] When the task is done, the next one is created, due after this interval.
+    member :recurrence, Type.record(:Recurrence)
+    # @return [Time, nil]
+    member :started_at, Type::TIME
+    # @return [String] open at creation. done and cancelled are final. One of {TaskState}.
+    member :state
+    # @return [String] Defaults to the only subaccount in the API key's scope.
+    member :subaccount_id
+    # @return [Boolean, nil] The vehicle is out of service (`non_operational`, event `maintenance`) until the task is
+    #   closed; one on a ride from its end. A task that a recurrence created does so once it is in progress.
+    member :takes_vehicle_out
+    # @return [Integer, nil] A ticket of the helpdesk. It is not checked.
+    member :ticket_number
+    # @return [String]
+    member :title
+    # @return [Time, nil]
+    member :updated_at, Type::TIME
+    # @return [String] Required. The task belongs to the subaccount of its vehicle.
+    member :vehicle_id
+    # @return [VehicleReturn, nil] What became of the vehicle when a task that took it out of service was closed.
+    member :vehicle_return, Type.record(:VehicleReturn)
+  end
+
+  class FleetEventTaskCreatedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventTask]
+    member :task, Type.record(:FleetEventTask)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventTaskDoneData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventTask]
+    member :task, Type.record(:FleetEventTask)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventTaskOverdueData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventTask]
+    member :task, Type.record(:FleetEventTask)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  class FleetEventTaskUpdatedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventTask]
+    member :task, Type.record(:FleetEventTask)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
+  # A vehicle, as of the event. A test delivery has only the members that are always there.
+  class FleetEventVehicle < Record
+    # @return [Integer, nil]
+    member :battery_percent
+    # @return [String] The code on the vehicle: letters, digits and hyphens, unique in the account, ignoring case.
+    member :code
+    # @return [Time, nil]
+    member :created_at, Type::TIME
+    # @return [Integer, nil] If a battery or fuel report omits it, it is derived from the type's range.
+    member :current_range_meters
+    # @return [String, nil] The open one.
+    member :current_ride_id
+    # @return [String, nil] The tracker's, unique in the account.
+    member :device_id
+    # @return [String, nil] Your own id, unique in the subaccount among records of this type.
+    member :external_id
+    # @return [String, nil] The type's. One of {VehicleFormFactor}.
+    member :form_factor
+    # @return [Integer, nil]
+    member :fuel_percent
+    # @return [String]
+    member :id
+    # @return [String] Why the state changed last (MDS event type). One of {VehicleLastEvent}.
+    member :last_event
+    # @return [Time, nil] Defaults to now when telemetry is written; at most 5 minutes in the future. Telemetry older
+    #   than the stored time is ignored. null clears the time, so that the next report counts whatever its own.
+    member :last_reported_at, Type::TIME
+    # @return [String, nil]
+    member :license_plate
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Position, nil]
+    member :location, Type.record(:Position)
+    # @return [Hash{String => String}, nil] Your own. A PUT merges it key by key; null removes a key.
+    member :metadata
+    # @return [String]
+    member :object
+    # @return [Integer, nil]
+    member :odometer_meters
+    # @return [String, nil] In place of the type's.
+    member :pricing_plan_id
+    # @return [String, nil] Likewise. One of {VehiclePropulsionType}.
+    member :propulsion_type
+    # @return [String, nil] Its id in the public feed; another one after each ride.
+    member :public_vehicle_id
+    # @return [String] Defaults to removed at creation; available is possible. Imports that create vehicles skip other
+    #   states. One of {VehicleState}.
+    member :state
+    # @return [Time, nil]
+    member :state_changed_at, Type::TIME
+    # @return [String] Defaults to the only subaccount in the API key's scope.
+    member :subaccount_id
+    # @return [Time, nil]
+    member :updated_at, Type::TIME
+    # @return [String, nil] One of the subaccount's.
+    member :vehicle_type_id
+    # @return [String, nil]
+    member :vin
+  end
+
+  class FleetEventVehicleCreatedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+    # @return [FleetEventVehicle]
+    member :vehicle, Type.record(:FleetEventVehicle)
+  end
+
+  class FleetEventVehicleDeletedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+    # @return [FleetEventVehicle]
+    member :vehicle, Type.record(:FleetEventVehicle)
+  end
+
+  class FleetEventVehicleStateChangedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventStateChange, nil] Absent in a test delivery.
+    member :state_change, Type.record(:FleetEventStateChange)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+    # @return [FleetEventVehicle]
+    member :vehicle, Type.record(:FleetEventVehicle)
+  end
+
+  class FleetEventVehicleUpdatedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+    # @return [FleetEventVehicle]
+    member :vehicle, Type.record(:FleetEventVehicle)
+  end
+
+  # A zone without its geometry, as of the event. A test delivery has only the members that are always there.
+  class FleetEventZone < Record
+    # @return [Time, nil]
+    member :created_at, Type::TIME
+    # @return [String, nil]
+    member :description
+    # @return [Time, nil] From then on, neither.
+    member :ends_at, Type::TIME
+    # @return [String, nil] Your own id, unique in the subaccount among records of this type.
+    member :external_id
+    # @return [String]
+    member :id
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Hash{String => String}, nil] Your own. A PUT merges it key by key; null removes a key.
+    member :metadata
+    # @return [String]
+    member :name
+    # @return [String]
+    member :object
+    # @return [Integer, nil] Where zones overlap, the one with the smaller number decides.
+    member :priority
+    # @return [Array<Rule>, nil] The first that is for a vehicle's type counts.
+    member :rules, Type.list(Type.record(:Rule))
+    # @return [Time, nil] Before, the zone does not count.
+    member :starts_at, Type::TIME
+    # @return [String] Defaults to the only subaccount in the API key's scope.
+    member :subaccount_id
+    # @return [String] A template that fills in rules and priority of a new zone without them. custom requires rules.
+    #   One of {ZoneType}.
+    member :type
+    # @return [Time, nil]
+    member :updated_at, Type::TIME
+  end
+
+  class FleetEventZoneCreatedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+    # @return [FleetEventZone]
+    member :zone, Type.record(:FleetEventZone)
+  end
+
+  class FleetEventZoneDeletedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+    # @return [FleetEventZone]
+    member :zone, Type.record(:FleetEventZone)
+  end
+
+  class FleetEventZoneUpdatedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+    # @return [FleetEventZone]
+    member :zone, Type.record(:FleetEventZone)
+  end
+
   # A request with an API key. Bodies are not recorded.
   class FleetRequest < Record
     # @return [String, nil] Of the client; null if a proxy does not report it.

@@ -5,7 +5,7 @@ require_relative "../webhooks"
 
 module Kickstand
   module Webhooks
-    # The records of the member data in form B by the event's name.
+    # The records of the member data in form B by the name of the helpdesk's event.
     # @api private
     DATA = {
       "audit.recorded" => :EventAuditRecordedData,
