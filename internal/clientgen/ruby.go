@@ -87,7 +87,7 @@ var rubyCoreNames = []string{
 var rubyKeywords = strings.Fields("alias and begin break case class def defined? do else elsif end ensure false for if in module next nil not or redo rescue retry return self super then true undef unless until when while yield request_options")
 
 // rubyObjectMethods are methods of Object and Record that a reader must not replace.
-var rubyObjectMethods = strings.Fields("class clone dup eql? equal? extend freeze frozen? hash inspect itself method methods raw send tap then to_h to_json to_s")
+var rubyObjectMethods = strings.Fields("class clone dup eql? equal? extend freeze frozen? hash inspect itself member_value method methods plain_value raw send tap then to_h to_json to_s")
 
 // rubyReader returns the reader of a member: "hash" is read by hash_value.
 func rubyReader(name string) string {

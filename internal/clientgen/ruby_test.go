@@ -11,7 +11,7 @@ func TestRubyNames(t *testing.T) {
 			t.Errorf("rubyConstant(%q) is %q, expected %q", in, got, want)
 		}
 	}
-	for in, want := range map[string]string{"hash": "hash_value", "method": "method_value", "subject": "subject"} {
+	for in, want := range map[string]string{"hash": "hash_value", "method": "method_value", "member_value": "member_value_value", "value": "value", "subject": "subject"} {
 		if got := rubyReader(in); got != want {
 			t.Errorf("rubyReader(%q) is %q, expected %q", in, got, want)
 		}

@@ -77,6 +77,18 @@ class RecordTest < Minitest::Test
     assert_respond_to request.method(:url), :call
   end
 
+  # No name of a member, such as "value", breaks the other readers of its record.
+  def test_reads_every_member_of_every_record
+    records = Kickstand.constants.map { |name| Kickstand.const_get(name) }.grep(Class).select { |of| of < Kickstand::Record }
+    records.each do |of|
+      record = of.new(of.members.to_h { |name, _| [name.name, nil] })
+      assert_equal of.members.keys, record.to_h.keys, of
+      of.members.each_key { |name| assert_nil record[name], "#{of}##{name}" }
+      (of.public_instance_methods(false) & of.members.keys).each { |name| assert_nil record.public_send(name), "#{of}##{name}" }
+    end
+    assert_includes records, Kickstand::Alert
+  end
+
   def test_inspects_its_members
     assert_match(/\A#<Kickstand::Ticket .*status="snoozed"/, @ticket.inspect)
   end

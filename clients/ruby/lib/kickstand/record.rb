@@ -25,7 +25,7 @@ module Kickstand
       # Declares a member and its reader.
       def member(name, type = nil, reader: name)
         members[name] = type
-        define_method(reader) { value(name) }
+        define_method(reader) { member_value(name) }
       end
     end
 
@@ -41,10 +41,10 @@ module Kickstand
 
     # @param name [Symbol, String] a member's name
     # @return [Object] its value; nil if there is none
-    def [](name) = value(name.to_sym)
+    def [](name) = member_value(name.to_sym)
 
     # @return [Hash{Symbol => Object}] the known members, with nested records as Hash
-    def to_h = self.class.members.to_h { |name, _| [name, plain(value(name))] }
+    def to_h = self.class.members.to_h { |name, _| [name, plain_value(member_value(name))] }
 
     # @return [String] the JSON of {#raw}
     def to_json(*state) = @raw.to_json(*state)
@@ -53,7 +53,7 @@ module Kickstand
     # @return [Hash{Symbol => Object}] the known members of these names
     def deconstruct_keys(names)
       known = self.class.members.keys
-      (names ? names & known : known).to_h { |name| [name, value(name)] }
+      (names ? names & known : known).to_h { |name| [name, member_value(name)] }
     end
 
     # @param other [Object]
@@ -76,18 +76,20 @@ module Kickstand
 
     private
 
+    # The generator knows the names of these methods, which no reader may replace.
+
     # @return [Object] the value of a member's reader
-    def value(name)
+    def member_value(name)
       value = @raw[name.name]
       type = self.class.members[name]
       type && !value.nil? ? type.call(value) : value
     end
 
-    def plain(value)
+    def plain_value(value)
       case value
       when Record then value.to_h
-      when Array then value.map { |item| plain(item) }
-      when Hash then value.transform_values { |item| plain(item) }
+      when Array then value.map { |item| plain_value(item) }
+      when Hash then value.transform_values { |item| plain_value(item) }
       else value
       end
     end

@@ -32,7 +32,7 @@ module Kickstand
 
       private
 
-      def value(name)
+      def member_value(name)
         data = known[raw["event"]]
         return super unless name == :data && data && raw.key?("created_at")
 
