@@ -8,7 +8,14 @@ from email.message import Message
 from typing import Any, cast
 
 from kickstand import KickstandError, SignatureError, testing, webhooks
-from kickstand.helpdesk.events import EVENTS, FlatEvent, TicketCreatedEvent, UnknownEvent
+from kickstand.fleet.events import FleetCustomerCreatedEvent
+from kickstand.helpdesk.events import (
+    EVENTS,
+    CustomerCreatedEvent,
+    FlatEvent,
+    TicketCreatedEvent,
+    UnknownEvent,
+)
 
 SECRET = "sixteen letters!"
 
@@ -34,6 +41,24 @@ class WebhookTest(unittest.TestCase):
         got = webhooks.verify(body, testing.sign(body, SECRET), SECRET)
         assert isinstance(got, TicketCreatedEvent) and got.data.ticket.customer
         self.assertEqual(got.data.ticket.customer.email, "ada@example.com")
+
+    def test_events_of_the_fleet_are_typed(self) -> None:
+        value = json.loads(event("customer.created"))
+        value["data"] = {"livemode": True, "customer": {"id": "cus_1", "status": "active"}}
+        body = json.dumps(value).encode()
+        headers = testing.sign(body, SECRET)
+        for got in (
+            webhooks.verify(body, headers, SECRET, source="fleet"),
+            webhooks.verify(body, headers, SECRET, source="sandbox"),
+            webhooks.verify_body(body, headers, SECRET, "b", source="fleet"),
+        ):
+            assert isinstance(got, FleetCustomerCreatedEvent)
+            self.assertEqual((got.data.livemode, got.data.customer.status), (True, "active"))
+        for other in (
+            webhooks.verify(body, headers, SECRET),
+            webhooks.verify(body, headers, SECRET, source="helpdesk"),
+        ):
+            self.assertIs(type(other), CustomerCreatedEvent)
 
     def test_returns_an_event_of_form_a(self) -> None:
         body = b'{"event":"ticket.created","timestamp":"2026-11-21T09:30:00.000Z","data":{"a":1}}'
@@ -61,6 +86,8 @@ class WebhookTest(unittest.TestCase):
             webhooks.verify(cast(Any, body.decode()), headers, SECRET)
         with self.assertRaisesRegex(ValueError, "form"):
             webhooks.verify_body(body, headers, SECRET, cast(Any, "c"))
+        with self.assertRaisesRegex(ValueError, "source"):
+            webhooks.verify(body, headers, SECRET, source=cast(Any, "Fleet"))
 
     def test_refuses_odd_signatures(self) -> None:
         body = event("ticket.created")

@@ -47,6 +47,39 @@ class WebhooksTest < Minitest::Test
     assert_equal({ "ticket" => { "id" => "t-1" } }, verify(Kickstand::Testing.sign(unknown, secret: SECRET), body: unknown).data)
   end
 
+  # The helpdesk and the fleet both have an event customer.created.
+  def test_types_the_data_by_the_source
+    body = '{"id":"evt_1","event":"customer.created","created_at":"2026-11-21T09:30:00.000Z","data":{"livemode":true,"customer":{"status":"active"}}}'
+    headers = Kickstand::Testing.sign(body, secret: SECRET)
+    { "helpdesk" => Kickstand::EventCustomerCreatedData, fleet: Kickstand::FleetEventCustomerCreatedData,
+      "sandbox" => Kickstand::FleetEventCustomerCreatedData }.each do |source, record|
+      assert_instance_of record, verify(headers, body:, source:).data
+      assert_instance_of record, Kickstand::Webhooks.verify_body(body, headers, secret: SECRET, source:).data
+    end
+    assert_instance_of Kickstand::EventCustomerCreatedData, verify(headers, body:).data
+    event = verify(headers, body:, source: "fleet")
+    case event
+    in { event: "customer.created", data: { livemode: true, customer: { status: } } } then assert_equal "active", status
+    end
+    assert_equal event, Marshal.load(Marshal.dump(event))
+    assert_raises(ArgumentError) { verify(headers, body:, source: "Fleet") }
+  end
+
+  # Every event has the record of its source, with all members.
+  def test_reads_the_vectors
+    JSON.parse(File.read(File.expand_path("../../vectors/events.json", __dir__))).each do |vector|
+      body = JSON.generate(vector["body"])
+      event = verify(Kickstand::Testing.sign(body, secret: SECRET), body:, source: vector["source"])
+      assert_equal vector["body"], event.raw
+      if vector["record"].empty?
+        assert_instance_of Hash, event.data, vector["name"]
+        next
+      end
+      assert_equal vector["record"].split("_").map(&:capitalize).join, event.data.class.name.delete_prefix("Kickstand::")
+      assert_includes_members vector["body"]["data"], event.data, vector["name"]
+    end
+  end
+
   # The documents have an example of each event in both forms.
   def test_reads_the_examples_of_the_document
     document = JSON.parse(File.read(File.expand_path("../../../docs/api/helpdesk.openapi.json", __dir__)))
@@ -89,5 +122,23 @@ class WebhooksTest < Minitest::Test
       "plain" => "plain", "whsec_not base64!" => "whsec_not base64!", "whsec_abcde" => "whsec_abcde", "whsec_aGk=" => "hi", "whsec_aGk" => "hi",
       "whsec_aGl" => "hi", "whsec_+/8=" => "\xFB\xFF"
     }.each { |secret, key| assert_equal key.b, Kickstand::Signature.standard_key(secret), secret }
+  end
+
+  private
+
+  # The record knows the members, except those that no version knows.
+  def assert_includes_members(expected, actual, path)
+    case expected
+    when Hash
+      expected.except("added_later").each do |name, value|
+        assert_includes actual.class.members.keys, name.to_sym, path if actual.is_a?(Kickstand::Record)
+        assert_includes_members value, actual[name], "#{path}.#{name}"
+      end
+    when Array
+      assert_equal expected.size, actual.size, path
+      expected.zip(actual) { |pair| assert_includes_members(*pair, path) }
+    else
+      actual.is_a?(Time) ? assert_equal(Time.iso8601(expected), actual, path) : assert_equal([expected], [actual], path)
+    end
   end
 end
