@@ -76,6 +76,28 @@ func ExampleHelpdesk_webhooks() {
 	http.HandleFunc("POST /hook", receive)
 }
 
+func receiveFleet(body []byte, header http.Header) error {
+	v := webhooks.Verifier{Secrets: []string{os.Getenv("FLEET_WEBHOOK_SECRET")}, Source: kickstand.WebhookSourceFleet}
+	event, err := v.Verify(body, header)
+	if err != nil {
+		return err
+	}
+	switch data := event.Data.(type) {
+	case *kickstand.FleetEventRideCompletedData:
+		log.Println(data.Ride.ID, data.Livemode)
+	}
+	return nil
+}
+
+func ExampleFleet_webhooks() {
+	http.HandleFunc("POST /fleet", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err == nil && receiveFleet(body, r.Header) != nil {
+			http.Error(w, "not signed", http.StatusBadRequest)
+		}
+	})
+}
+
 // The blocks of README.md after its first program are parts of this file.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")

@@ -45,7 +45,7 @@ module Kickstand
     # An event of a verified delivery of a webhook with the source "fleet" or "sandbox".
     #
     #   case event
-    #   in {event: "ride.completed", data: {livemode: true, ride: {id:, price:}}} then bill(id, price)
+    #   in {event: "ride.completed", data: {livemode: true, ride: {id:, price: {total_amount:}}}} then bill(id, total_amount)
     #   else nil
     #   end
     class FleetEvent < Event
