@@ -38,10 +38,10 @@ func New[K comparable, V any](maxCount int, ttl time.Duration) *Cache[K, V] {
 	return open[K](maxCount, ttl, func(V) int { return 1 })
 }
 
-// NewSized returns a cache of values with at most maxBytes in total. size returns the bytes of
-// a value, at least 1.
-func NewSized[K comparable, V any](maxBytes int, size func(V) int) *Cache[K, V] {
-	return open[K](maxBytes, 0, size)
+// NewSized returns a cache of values with at most maxBytes in total, with a ttl like that of [New].
+// size returns the bytes of a value, at least 1.
+func NewSized[K comparable, V any](maxBytes int, ttl time.Duration, size func(V) int) *Cache[K, V] {
+	return open[K](maxBytes, ttl, size)
 }
 
 func open[K comparable, V any](maximum int, ttl time.Duration, size func(V) int) *Cache[K, V] {

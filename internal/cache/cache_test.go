@@ -25,7 +25,7 @@ func TestLeastRecentlyUsedIsEvicted(t *testing.T) {
 }
 
 func TestSizeBoundsTheCache(t *testing.T) {
-	c := cache.NewSized[string](10, func(s string) int { return len(s) })
+	c := cache.NewSized[string](10, 0, func(s string) int { return len(s) })
 	put := func(key, value string) { c.Put(key, value, c.Start()) }
 	check := func(step string, want ...string) {
 		t.Helper()
@@ -119,7 +119,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	c := cache.NewSized[int](50, func(int) int { return 3 })
+	c := cache.NewSized[int](50, 0, func(int) int { return 3 })
 	var all sync.WaitGroup
 	for w := range 4 {
 		all.Go(func() {

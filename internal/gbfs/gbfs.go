@@ -72,7 +72,7 @@ func New(service *fleet.Service, origin, path string, log *slog.Logger) *Feed {
 	prefix := strings.TrimSuffix(path, "v3/")
 	return &Feed{
 		service: service, prefix: prefix, base: origin + strings.TrimSuffix(prefix, "/"), log: log,
-		editions: editions(), cache: cache.NewSized[string](maxCacheBytes, (*cacheEntry).size),
+		editions: editions(), cache: cache.NewSized[string](maxCacheBytes, 0, (*cacheEntry).size),
 	}
 }
 

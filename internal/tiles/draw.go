@@ -2,7 +2,6 @@ package tiles
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"html"
 	"math"
@@ -278,6 +277,3 @@ func (l *label) box() orb.Bound {
 	h := (math.Abs(math.Sin(turn))*width + math.Abs(math.Cos(turn))*height) / 2
 	return orb.Bound{Min: orb.Point{l.x - w - 2*grid, l.y - h - 2*grid}, Max: orb.Point{l.x + w + 2*grid, l.y + h + 2*grid}}
 }
-
-// errTile is the error for a tile that cannot be decoded.
-var errTile = errors.New("a vector tile is damaged")

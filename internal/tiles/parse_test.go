@@ -92,7 +92,7 @@ var withoutGeometry = [][]byte{
 // TestFeaturesWithoutGeometry: they are refused before the decoder, which panics, or reserves 8 GB.
 func TestFeaturesWithoutGeometry(t *testing.T) {
 	for _, text := range withoutGeometry {
-		if _, err := drawVector(text, ID{14, 5, 5}, ID{14, 5, 5}); !errors.Is(err, errTile) {
+		if _, err := drawVector(text, ID{14, 5, 5}, ID{14, 5, 5}); !errors.Is(err, errDecode) {
 			t.Errorf("%x: got %v", text, err)
 		}
 	}

@@ -12,19 +12,39 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/kickstand-dev/kickstand/internal/cache"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/singleflight"
 )
 
 // pmtiles is a PMTiles file, version 3.
 type pmtiles struct {
-	file        *os.File
+	file        file
 	header      pmHeader
 	root        []pmEntry
 	directories *cache.Cache[uint64, []pmEntry] // by offset
+	flights     singleflight.Group              // of directories
 }
+
+// file is a file of this machine or of a server. It is safe for concurrent use after the first read.
+type file interface {
+	// readAt fills p with the bytes from an offset.
+	readAt(ctx context.Context, p []byte, offset int64) error
+	close() error
+}
+
+// localFile is a file of this machine.
+type localFile struct{ *os.File }
+
+func (f localFile) readAt(_ context.Context, p []byte, offset int64) error {
+	_, err := f.ReadAt(p, offset)
+	return err
+}
+
+func (f localFile) close() error { return f.Close() }
 
 // pmHeader is the part of the header that is read.
 type pmHeader struct {
@@ -49,24 +69,29 @@ const (
 )
 
 func openPMTiles(path string) (*pmtiles, about, error) {
-	file, err := os.Open(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, about{}, err
 	}
-	p := &pmtiles{file: file, directories: cache.New[uint64, []pmEntry](maxDirectories, 0)}
-	a, err := p.open()
+	p, a, err := readPMTiles(context.Background(), localFile{f})
 	if err != nil {
-		return nil, about{}, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
+		return nil, about{}, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	return p, a, nil
 }
 
-func (p *pmtiles) close() error { return p.file.Close() }
+// readPMTiles reads the header, the root directory and the metadata.
+func readPMTiles(ctx context.Context, f file) (*pmtiles, about, error) {
+	p := &pmtiles{file: f, directories: cache.New[uint64, []pmEntry](maxDirectories, 0)}
+	a, err := p.open(ctx)
+	return p, a, err
+}
 
-// open reads the header, the root directory and the metadata.
-func (p *pmtiles) open() (about, error) {
+func (p *pmtiles) close() error { return p.file.close() }
+
+func (p *pmtiles) open(ctx context.Context) (about, error) {
 	text := make([]byte, pmHeaderSize)
-	if _, err := p.file.ReadAt(text, 0); err != nil {
+	if err := p.file.readAt(ctx, text, 0); err != nil {
 		return about{}, fmt.Errorf("read the header: %w", err)
 	}
 	var err error
@@ -82,11 +107,11 @@ func (p *pmtiles) open() (about, error) {
 	default:
 		return about{}, fmt.Errorf("its tiles have type %d, not MVT, PNG, JPEG or WebP", h.kind)
 	}
-	if p.root, err = p.directory(h.root); err != nil {
+	if p.root, err = p.directory(ctx, h.root); err != nil {
 		return about{}, err
 	}
 	var about struct{ Attribution string }
-	if text, err = p.read(h.metadata, h.inside, maxDirectory); err == nil {
+	if text, err = p.read(ctx, h.metadata, h.inside, maxDirectory); err == nil {
 		err = json.Unmarshal(text, &about)
 	}
 	a.attribution = about.Attribution
@@ -108,15 +133,19 @@ func parsePMHeader(text []byte) (h pmHeader, err error) {
 }
 
 // read returns a part of the file, unpacked to at most limit bytes.
-func (p *pmtiles) read(at pmSpan, compression byte, limit int) ([]byte, error) {
+func (p *pmtiles) read(ctx context.Context, at pmSpan, compression byte, limit int) ([]byte, error) {
 	if at.length > uint64(limit) || at.offset > 1<<62 {
-		return nil, fmt.Errorf("a part has %d bytes", at.length)
+		return nil, fmt.Errorf("%w: a part has %d bytes, from byte %d", errDecode, at.length, at.offset)
 	}
 	text := make([]byte, at.length)
-	if _, err := p.file.ReadAt(text, int64(at.offset)); err != nil {
+	if err := p.file.readAt(ctx, text, int64(at.offset)); err != nil {
 		return nil, err
 	}
-	return unpack(text, compression, limit)
+	text, err := unpack(text, compression, limit)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDecode, err)
+	}
+	return text, nil
 }
 
 // unpack decompresses by the numbers of PMTiles.
@@ -148,12 +177,29 @@ func unpack(text []byte, compression byte, limit int) ([]byte, error) {
 	return out, err
 }
 
-func (p *pmtiles) directory(at pmSpan) ([]pmEntry, error) {
-	text, err := p.read(at, p.header.inside, maxDirectory)
+func (p *pmtiles) directory(ctx context.Context, at pmSpan) ([]pmEntry, error) {
+	text, err := p.read(ctx, at, p.header.inside, maxDirectory)
 	if err != nil {
 		return nil, fmt.Errorf("read a directory: %w", err)
 	}
-	return parseDirectory(text)
+	list, err := parseDirectory(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDecode, err)
+	}
+	return list, nil
+}
+
+// leaf returns a directory of the leaves. Concurrent callers read it once.
+func (p *pmtiles) leaf(ctx context.Context, e pmEntry) ([]pmEntry, error) {
+	list, err, _ := p.flights.Do(strconv.FormatUint(e.offset, 10), func() (any, error) {
+		return p.directories.Load(e.offset, func() ([]pmEntry, error) {
+			return p.directory(ctx, pmSpan{p.header.leaves.offset + e.offset, e.length})
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list.([]pmEntry), nil
 }
 
 // parseDirectory parses a directory: columns of ids, runs, lengths and offsets.
@@ -200,7 +246,7 @@ func parseDirectory(text []byte) ([]pmEntry, error) {
 	return list, nil
 }
 
-func (p *pmtiles) tile(_ context.Context, id ID) (stored, error) {
+func (p *pmtiles) tile(ctx context.Context, id ID) (stored, error) {
 	n := Hilbert(id)
 	entries := p.root
 	for range maxDepth {
@@ -209,17 +255,15 @@ func (p *pmtiles) tile(_ context.Context, id ID) (stored, error) {
 			return stored{}, nil
 		}
 		if e.run > 0 {
-			body, err := p.read(pmSpan{p.header.data.offset + e.offset, e.length}, p.header.compression, maxTile)
+			body, err := p.read(ctx, pmSpan{p.header.data.offset + e.offset, e.length}, p.header.compression, maxTile)
 			return stored{body: body}, err
 		}
 		var err error
-		if entries, err = p.directories.Load(e.offset, func() ([]pmEntry, error) {
-			return p.directory(pmSpan{p.header.leaves.offset + e.offset, e.length})
-		}); err != nil {
+		if entries, err = p.leaf(ctx, e); err != nil {
 			return stored{}, err
 		}
 	}
-	return stored{}, errors.New("its directories are too deep")
+	return stored{}, fmt.Errorf("%w: the directories are too deep", errDecode)
 }
 
 // findEntry returns the entry of a tile, or of the directory that may have it.

@@ -1,8 +1,8 @@
 // Package tiles has the tiles of the background of maps: raster tiles of an XYZ server or a
 // file, vector tiles drawn as SVG, and a map of the world for whatever these lack.
 //
-// A source is an address with {z}, {x} and {y}, an MBTiles file or a PMTiles file, chosen by
-// the operator. Readers never contact it: tiles are fetched, checked, drawn and cached here.
+// A source is an address with {z}, {x} and {y}, an MBTiles file, or a PMTiles file of this machine
+// or of a server, chosen by the operator. Readers never contact it: tiles are fetched, checked, drawn and cached here.
 // The built-in map has the coastlines, borders and populated places of Natural Earth. It is
 // drawn where the source has no tile or is out of reach, and everywhere without a source.
 //
@@ -13,6 +13,7 @@ package tiles
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -24,6 +25,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/cache"
@@ -86,9 +88,12 @@ type about struct {
 	attribution string // HTML or text
 }
 
+// errDecode is the error for data of a source that is not that of tiles: reading it again does not help.
+var errDecode = errors.New("the tiles cannot be decoded")
+
 // Config configures [Open].
 type Config struct {
-	Source      string // address with {z}, {x} and {y}, or path of a file; empty: the built-in map alone
+	Source      string // address with {z}, {x} and {y}, address of a PMTiles file, or path of a file; empty: the built-in map alone
 	Attribution string // credit as text; empty: that of the source
 	Client      string // name of this server in requests: "Kickstand (+https://help.example.com)"
 	Transport   http.RoundTripper
@@ -97,74 +102,137 @@ type Config struct {
 
 // Map is the background of maps. It is safe for concurrent use.
 type Map struct {
-	source  source // nil: the built-in map alone
-	about   about
-	version string
-	cache   *cache.Cache[ID, Tile]
+	builtIn *Tileset
+	current atomic.Pointer[Tileset]
+	remote  *remote // nil unless the source is a PMTiles file of a server
+	cache   *cache.Cache[cacheKey, Tile]
 	flights singleflight.Group
 	loads   *semaphore.Weighted
+	closing context.Context // done on Close
+	cancel  context.CancelFunc
 	log     *slog.Logger
 }
 
-// Open opens a map. The caller closes it.
+// cacheKey is a tile of a tileset.
+type cacheKey struct {
+	version string
+	ID
+}
+
+// Open opens a map. The caller closes it. Addresses are checked, but not contacted: a server that is
+// out of reach is no error.
 func Open(c Config) (*Map, error) {
-	m := &Map{cache: cache.NewSized[ID](maxCached, func(t Tile) int { return len(t.Body) + 200 }), loads: semaphore.NewWeighted(maxLoads), log: c.Logger}
-	var err error
+	m := &Map{
+		builtIn: c.tileset(nil, about{vector: true, maxZoom: maxZoom}, "", ""),
+		cache:   cache.NewSized[cacheKey](maxCached, defaultAge, func(t Tile) int { return len(t.Body) + 200 }),
+		loads:   semaphore.NewWeighted(maxLoads), log: c.Logger,
+	}
+	first, err := m.builtIn, error(nil)
 	switch {
 	case c.Source == "":
-		m.about = about{vector: true, maxZoom: maxZoom}
 	case strings.Contains(c.Source, "://"):
-		m.source, m.about, err = openXYZ(c)
-	case strings.EqualFold(filepath.Ext(c.Source), ".pmtiles"):
-		m.source, m.about, err = openPMTiles(c.Source)
+		first, err = m.openAddress(c)
 	default:
-		m.source, m.about, err = openMBTiles(c.Source)
+		first, err = openFile(c)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("map tiles: %w", err)
 	}
-	if c.Attribution != "" {
-		m.about.attribution = c.Attribution
-	}
-	digest := sha256.Sum256([]byte(c.Source + "\x00" + dataVersion))
-	m.version = hex.EncodeToString(digest[:4])
+	m.current.Store(first)
+	m.closing, m.cancel = context.WithCancel(context.Background())
 	return m, nil
 }
 
-// Close closes the source.
-func (m *Map) Close() error {
-	if m.source == nil {
-		return nil
+// openAddress opens a tile server, or prepares to open a PMTiles file.
+func (m *Map) openAddress(c Config) (*Tileset, error) {
+	at, err := parseAddress(c.Source)
+	if err != nil {
+		return nil, err
 	}
-	return m.source.close()
+	if isPMTiles(at.Path) && !strings.Contains(c.Source, "{z}") {
+		m.remote = newRemote(c)
+		return m.builtIn, nil
+	}
+	x, a, err := openXYZ(c, at)
+	return c.tileset(x, a, c.Source, ""), err
+}
+
+func openFile(c Config) (*Tileset, error) {
+	if isPMTiles(c.Source) {
+		p, a, err := openPMTiles(c.Source)
+		return c.tileset(p, a, c.Source, ""), err
+	}
+	p, a, err := openMBTiles(c.Source)
+	return c.tileset(p, a, c.Source, ""), err
+}
+
+func isPMTiles(path string) bool { return strings.EqualFold(filepath.Ext(path), ".pmtiles") }
+
+// Close closes the source, and waits for the ends of its requests. No tiles may be requested after it.
+func (m *Map) Close() error {
+	m.cancel()
+	if err := m.loads.Acquire(context.Background(), maxLoads); err != nil {
+		return err
+	}
+	if m.remote != nil {
+		return errors.Join(m.remote.turn.Acquire(context.Background(), 1), m.remote.close())
+	}
+	if source := m.current.Load().source; source != nil {
+		return source.close()
+	}
+	return nil
+}
+
+// Tileset is the tiles that a map has at a time. It does not change.
+type Tileset struct {
+	source  source // nil: the built-in map alone
+	about   about
+	version string
+}
+
+// tileset returns the tiles of a source, in a state of it.
+func (c Config) tileset(s source, a about, name, state string) *Tileset {
+	a.attribution = cmp.Or(c.Attribution, a.attribution)
+	digest := sha256.Sum256([]byte(name + "\x00" + dataVersion + "\x00" + state))
+	return &Tileset{s, a, hex.EncodeToString(digest[:4])}
+}
+
+// Tileset returns the present tiles. They are those of the built-in map until the source, if it is a
+// file of a server, has been opened in the background, which this starts.
+func (m *Map) Tileset() *Tileset {
+	s := m.current.Load()
+	if m.remote != nil && s == m.builtIn {
+		m.openRemote()
+	}
+	return s
 }
 
 // Raster reports whether the tiles are pictures in colours of their own, [RasterSize] wide.
 // Other tiles are drawn in colours of the page, [Size] wide.
-func (m *Map) Raster() bool { return !m.about.vector }
+func (s *Tileset) Raster() bool { return !s.about.vector }
 
-// BuiltIn reports whether the map has no source.
-func (m *Map) BuiltIn() bool { return m.source == nil }
+// BuiltIn reports whether the tiles are those of the built-in map.
+func (s *Tileset) BuiltIn() bool { return s.source == nil }
 
 // MaxZoom is the highest zoom of tiles.
-func (m *Map) MaxZoom() int {
-	if m.about.vector {
+func (s *Tileset) MaxZoom() int {
+	if s.about.vector {
 		return maxZoom // drawn larger
 	}
-	return m.about.maxZoom
+	return s.about.maxZoom
 }
 
-// Version changes with the source, for addresses of tiles that browsers cache.
-func (m *Map) Version() string { return m.version }
+// Version differs between tilesets, for addresses of tiles that browsers cache.
+func (s *Tileset) Version() string { return s.version }
 
 // Credit is a copyright notice, with the address of its terms; empty: none.
 type Credit struct{ Text, URL string }
 
 // Credits returns the notices that every display of the map shows: that of the source, which
 // its terms require, and that of the built-in map.
-func (m *Map) Credits() []Credit {
+func (s *Tileset) Credits() []Credit {
 	var list []Credit
-	if text := plain(m.about.attribution); text != "" {
+	if text := plain(s.about.attribution); text != "" {
 		c := Credit{Text: text}
 		if strings.Contains(text, "OpenStreetMap") {
 			c.URL = "https://www.openstreetmap.org/copyright"
@@ -188,20 +256,38 @@ const errorAge = time.Minute
 // defaultAge is the time for which browsers keep a tile.
 const defaultAge = 24 * time.Hour
 
-// Tile returns a tile. If the source fails, it is that of the built-in map. Error: [ErrNoTile].
-func (m *Map) Tile(ctx context.Context, id ID) (Tile, error) {
+// Tile returns a tile of the present tileset. If the source fails, or has another version, it is
+// that of the built-in map. Error: [ErrNoTile].
+func (m *Map) Tile(ctx context.Context, version string, id ID) (Tile, error) {
 	if !id.valid() {
 		return Tile{}, ErrNoTile
 	}
-	if t, ok := m.cache.Get(id); ok {
+	s := m.Tileset()
+	if version == s.version {
+		return m.cached(ctx, s, id)
+	}
+	// The page is older than the tileset, or another process made it. It has the tiles of neither.
+	t, err := m.cached(ctx, m.builtIn, id)
+	if version != m.builtIn.version {
+		t.MaxAge = errorAge
+	}
+	return t, err
+}
+
+// cached returns a tile of a tileset.
+func (m *Map) cached(ctx context.Context, s *Tileset, id ID) (Tile, error) {
+	if t, ok := m.cache.Get(cacheKey{s.version, id}); ok {
 		return t, nil
 	}
 	if err := m.loads.Acquire(ctx, 1); err != nil {
 		return Tile{}, err
 	}
 	// A reader that leaves does not end the request of another one.
-	result := m.flights.DoChan(fmt.Sprint(id), func() (any, error) {
-		return m.load(context.WithoutCancel(ctx), id), nil
+	result := m.flights.DoChan(fmt.Sprint(s.version, id), func() (any, error) {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
+		defer context.AfterFunc(m.closing, cancel)()
+		return m.load(ctx, s, id), nil
 	})
 	select {
 	case <-ctx.Done():
@@ -217,53 +303,60 @@ func (m *Map) Tile(ctx context.Context, id ID) (Tile, error) {
 }
 
 // load reads or draws a tile.
-func (m *Map) load(ctx context.Context, id ID) Tile {
+func (m *Map) load(ctx context.Context, s *Tileset, id ID) Tile {
 	start := m.cache.Start()
-	t, err := m.read(ctx, id)
+	t, err := s.read(ctx, id)
 	if err != nil {
+		t = Tile{svgType, drawWorld(id), errorAge}
+		if errors.Is(err, errChanged) {
+			m.changed(s)
+			return t
+		}
 		if !errors.Is(err, errPaused) {
 			m.log.InfoContext(ctx, "map tile not available", "zoom", id.Z, "x", id.X, "y", id.Y, "error", err)
 		}
-		return Tile{svgType, drawWorld(id), errorAge}
+		if !errors.Is(err, errDecode) {
+			return t
+		}
 	}
 	if t.ContentType == "" {
 		t = Tile{svgType, drawWorld(id), defaultAge}
 	}
-	if _, remote := m.source.(*xyz); !remote { // a server's tiles have an age and a cache of their own
-		m.cache.Put(id, t, start)
+	if _, server := s.source.(*xyz); !server { // a tile server's tiles have an age and a cache of their own
+		m.cache.Put(cacheKey{s.version, id}, t, start)
 	}
 	return t
 }
 
 // read returns the tile of the source; without a content type if the source has none.
-func (m *Map) read(ctx context.Context, id ID) (Tile, error) {
-	if m.source == nil {
+func (s *Tileset) read(ctx context.Context, id ID) (Tile, error) {
+	if s.source == nil {
 		return Tile{}, nil
 	}
 	from := id
-	if over := id.Z - m.about.maxZoom; over > 0 {
-		if !m.about.vector {
+	if over := id.Z - s.about.maxZoom; over > 0 {
+		if !s.about.vector {
 			return Tile{}, nil
 		}
 		from = ID{id.Z - over, id.X >> over, id.Y >> over}
 	}
-	s, err := m.source.tile(ctx, from)
-	if err != nil || len(s.body) == 0 {
+	got, err := s.source.tile(ctx, from)
+	if err != nil || len(got.body) == 0 {
 		return Tile{}, err
 	}
-	age := s.maxAge
+	age := got.maxAge
 	if age == 0 {
 		age = defaultAge
 	}
-	if m.about.vector {
-		body, err := drawVector(s.body, from, id)
+	if s.about.vector {
+		body, err := drawVector(got.body, from, id)
 		return Tile{svgType, body, age}, err
 	}
-	kind := rasterType(s.body)
+	kind := rasterType(got.body)
 	if kind == "" {
-		return Tile{}, fmt.Errorf("tile %d/%d/%d is not a PNG, JPEG or WebP picture", id.Z, id.X, id.Y)
+		return Tile{}, fmt.Errorf("%w: tile %d/%d/%d is not a PNG, JPEG or WebP picture", errDecode, id.Z, id.X, id.Y)
 	}
-	return Tile{kind, s.body, age}, nil
+	return Tile{kind, got.body, age}, nil
 }
 
 const svgType = "image/svg+xml"

@@ -43,7 +43,7 @@ func open(t *testing.T, c tiles.Config) *tiles.Map {
 
 func get(t *testing.T, m *tiles.Map, id tiles.ID) tiles.Tile {
 	t.Helper()
-	tile, err := m.Tile(t.Context(), id)
+	tile, err := m.Tile(t.Context(), m.Tileset().Version(), id)
 	if err != nil {
 		t.Fatalf("%v: %v", id, err)
 	}
@@ -72,10 +72,11 @@ func TestFiles(t *testing.T) {
 			path := filepath.Join(t.TempDir(), name)
 			write(path)
 			m := open(t, tiles.Config{Source: path})
-			if m.Raster() || m.BuiltIn() || m.MaxZoom() < 20 {
-				t.Errorf("got raster %v, built-in %v, zoom %d", m.Raster(), m.BuiltIn(), m.MaxZoom())
+			set := m.Tileset()
+			if set.Raster() || set.BuiltIn() || set.MaxZoom() < 20 {
+				t.Errorf("got raster %v, built-in %v, zoom %d", set.Raster(), set.BuiltIn(), set.MaxZoom())
 			}
-			if c := m.Credits(); c[0].Text != "Survey of Testburg" {
+			if c := set.Credits(); c[0].Text != "Survey of Testburg" {
 				t.Errorf("got credits %v", c)
 			}
 			for id := range town {
@@ -112,8 +113,8 @@ func TestRasterFile(t *testing.T) {
 	if tile := get(t, m, tiles.ID{Z: 14}); strings.Contains(string(tile.Body), "onload") {
 		t.Errorf("markup is passed on: %s", tile.Body)
 	}
-	if !m.Raster() || m.MaxZoom() != 14 || m.Credits()[0].Text != "© Somebody" {
-		t.Errorf("got raster %v, zoom %d, credits %v", m.Raster(), m.MaxZoom(), m.Credits())
+	if set := m.Tileset(); !set.Raster() || set.MaxZoom() != 14 || set.Credits()[0].Text != "© Somebody" {
+		t.Errorf("got raster %v, zoom %d, credits %v", set.Raster(), set.MaxZoom(), set.Credits())
 	}
 }
 
@@ -214,7 +215,7 @@ func TestServerFails(t *testing.T) {
 			start := time.Now()
 			for x := range 12 {
 				all.Go(func() {
-					if _, err := m.Tile(t.Context(), tiles.ID{Z: 4, X: x, Y: 5}); err != nil {
+					if _, err := m.Tile(t.Context(), m.Tileset().Version(), tiles.ID{Z: 4, X: x, Y: 5}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -242,7 +243,7 @@ func TestReadersLeave(t *testing.T) {
 		var all sync.WaitGroup
 		for x := range 300 {
 			all.Go(func() {
-				if _, err := m.Tile(ctx, tiles.ID{Z: 10, X: x, Y: 5}); !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := m.Tile(ctx, m.Tileset().Version(), tiles.ID{Z: 10, X: x, Y: 5}); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%d: got %v", x, err)
 				}
 			})
@@ -287,12 +288,17 @@ func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	tilestest.WriteMBTiles(t, filepath.Join(dir, "odd.mbtiles"), "tiff", nil)
 	for source, want := range map[string]string{
-		"https://tiles.example/{z}/{x}.png":     "{y}",
-		"ftp://tiles.example/{z}/{x}/{y}":       "http",
-		filepath.Join(dir, "missing.mbtiles"):   "missing.mbtiles",
-		filepath.Join(dir, "missing.pmtiles"):   "missing.pmtiles",
-		filepath.Join(dir, "odd.mbtiles"):       "tiff",
-		"https://user:pass@host:bad/{z}/{x}{y}": "address",
+		"https://tiles.example/{z}/{x}.png":      "{y}",
+		"ftp://tiles.example/{z}/{x}/{y}":        "http",
+		filepath.Join(dir, "missing.mbtiles"):    "missing.mbtiles",
+		filepath.Join(dir, "missing.pmtiles"):    "missing.pmtiles",
+		filepath.Join(dir, "odd.mbtiles"):        "tiff",
+		"https://user:pass@host:bad/{z}/{x}{y}":  "address",
+		"https://user:pass@host:bad/a.pmtiles":   "address",
+		"s3://user:pass@bucket/a.pmtiles":        "http",
+		"https:///a.pmtiles":                     "http",
+		"https://tiles.example/pass@/map":        ".pmtiles",
+		"https://tiles.example/?a=pass@.pmtiles": "{z}",
 	} {
 		_, err := tiles.Open(tiles.Config{Source: source, Logger: slog.New(slog.DiscardHandler)})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "pass@") {
@@ -301,7 +307,7 @@ func TestOpen(t *testing.T) {
 	}
 	m := open(t, tiles.Config{})
 	for _, id := range []tiles.ID{{Z: -1}, {Z: 23}, {Z: 2, X: 4}, {Z: 2, Y: -1}} {
-		if _, err := m.Tile(t.Context(), id); !errors.Is(err, tiles.ErrNoTile) {
+		if _, err := m.Tile(t.Context(), m.Tileset().Version(), id); !errors.Is(err, tiles.ErrNoTile) {
 			t.Errorf("%v: got %v", id, err)
 		}
 	}

@@ -20,15 +20,15 @@ func drawVector(text []byte, from, id ID) ([]byte, error) {
 	if bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
 		var err error
 		if text, err = unpack(text, 2, maxUnpacked); err != nil {
-			return nil, fmt.Errorf("%w: %w", errTile, err)
+			return nil, fmt.Errorf("%w: %w", errDecode, err)
 		}
 	}
 	if err := checkPoints(text); err != nil {
-		return nil, fmt.Errorf("%w: %w", errTile, err)
+		return nil, fmt.Errorf("%w: %w", errDecode, err)
 	}
 	layers, err := mvt.Unmarshal(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errTile, err)
+		return nil, fmt.Errorf("%w: %w", errDecode, err)
 	}
 	// A drawn tile is twice as wide as the tiles by which zooms are counted.
 	for detail := 0; ; detail++ {

@@ -1,9 +1,7 @@
 package tiles
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,35 +9,27 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/cache"
 )
 
-// Limits of requests to a tile server. Its usage policy decides the rest: OpenStreetMap's asks
+// Times and zooms of a tile server. Its usage policy decides the rest: OpenStreetMap's asks
 // for a user agent, a cache of at least seven days where the response has no other, few
 // connections, and no tiles in advance.
 const (
-	fetchTimeout = 10 * time.Second
-	fetches      = 4
 	minFresh     = time.Hour
 	defaultFresh = 7 * 24 * time.Hour
 	maxFresh     = 30 * 24 * time.Hour
-	pause        = 30 * time.Second // after a failure, of all tiles or of one
 	xyzZoom      = 19
 )
 
 // xyz is a tile server.
 type xyz struct {
+	*origin
 	template string
 	vector   bool
-	client   *http.Client
-	name     string
 	cache    *cache.Cache[ID, fetched]
-	slots    chan struct{}
-	paused   atomic.Int64 // until, by the monotonic clock since start
-	start    time.Time
 }
 
 // fetched is a tile of a server.
@@ -50,32 +40,13 @@ type fetched struct {
 	failed error         // the reason why the server has no usable tile; its other tiles may be
 }
 
-// errPaused is the error while a server that has failed is not asked.
-var errPaused = errors.New("the tile server has failed a moment ago")
-
-func openXYZ(c Config) (*xyz, about, error) {
-	at, err := url.Parse(strings.NewReplacer("{z}", "0", "{x}", "0", "{y}", "0").Replace(c.Source))
-	switch {
-	case err != nil:
-		return nil, about{}, fmt.Errorf("the address cannot be read: %w", errors.Unwrap(err))
-	case at.Scheme != "http" && at.Scheme != "https" || at.Host == "":
-		return nil, about{}, errors.New("the address must begin with http:// or https://")
-	}
+func openXYZ(c Config, at *url.URL) (*xyz, about, error) {
 	for _, part := range []string{"{z}", "{x}", "{y}"} {
 		if !strings.Contains(c.Source, part) {
-			return nil, about{}, fmt.Errorf("the address has no %s", part)
+			return nil, about{}, fmt.Errorf("the address has no %s, and does not end in .pmtiles", part)
 		}
 	}
-	x := &xyz{
-		template: c.Source, name: cmp.Or(c.Client, "Kickstand"), slots: make(chan struct{}, fetches), start: time.Now(),
-		cache: cache.NewSized[ID](maxCached, func(f fetched) int { return len(f.body) + 200 }),
-		client: &http.Client{Transport: c.Transport, Timeout: fetchTimeout, CheckRedirect: func(next *http.Request, via []*http.Request) error {
-			if len(via) > 2 || next.URL.Host != via[0].URL.Host {
-				return errors.New("the tile server redirects to another host")
-			}
-			return nil
-		}},
-	}
+	x := &xyz{origin: newOrigin(c), template: c.Source, cache: cache.NewSized[ID](maxCached, 0, func(f fetched) int { return len(f.body) + 200 })}
 	a := about{maxZoom: xyzZoom}
 	if ext := path.Ext(at.Path); ext == ".mvt" || ext == ".pbf" {
 		a.vector, a.maxZoom = true, 14
@@ -87,21 +58,20 @@ func openXYZ(c Config) (*xyz, about, error) {
 	return x, a, nil
 }
 
-func (x *xyz) close() error {
-	x.client.CloseIdleConnections()
-	return nil
-}
-
 // tile returns a cached tile while it is fresh, and a stale one if the server fails.
 func (x *xyz) tile(ctx context.Context, id ID) (stored, error) {
 	had, ok := x.cache.Get(id)
-	now := time.Since(x.start)
+	now := x.elapsed()
 	if ok && now < had.until {
 		return had.browser(now), had.failed
 	}
 	ok = ok && had.failed == nil
 	start := x.cache.Start()
-	f, err := x.inTurn(ctx, id, had)
+	var f fetched
+	err := x.inTurn(func() (err error) {
+		f, err = x.fetch(ctx, id, had)
+		return err
+	})
 	if err != nil {
 		if ok {
 			return had.stale(), nil
@@ -116,26 +86,6 @@ func (x *xyz) tile(ctx context.Context, id ID) (stored, error) {
 	return f.browser(now), f.failed
 }
 
-// inTurn is fetch within the limit of requests, unless the server has failed, also during the wait.
-func (x *xyz) inTurn(ctx context.Context, id ID, had fetched) (fetched, error) {
-	if x.pauses() {
-		return fetched{}, errPaused
-	}
-	x.slots <- struct{}{}
-	defer func() { <-x.slots }()
-	if x.pauses() {
-		return fetched{}, errPaused
-	}
-	f, err := x.fetch(ctx, id, had)
-	if err != nil {
-		x.paused.Store(int64(time.Since(x.start) + pause))
-	}
-	return f, err
-}
-
-// pauses reports whether the server has failed a moment ago.
-func (x *xyz) pauses() bool { return time.Since(x.start) < time.Duration(x.paused.Load()) }
-
 // browser returns the tile with the rest of its freshness.
 func (f fetched) browser(now time.Duration) stored {
 	return stored{f.body, min(defaultAge, max(errorAge, f.until-now))}
@@ -147,22 +97,18 @@ func (f fetched) stale() stored { return stored{f.body, errorAge} }
 // fetch gets a tile, or confirms the one that the cache had.
 func (x *xyz) fetch(ctx context.Context, id ID, had fetched) (fetched, error) {
 	at := strings.NewReplacer("{z}", strconv.Itoa(id.Z), "{x}", strconv.Itoa(id.X), "{y}", strconv.Itoa(id.Y)).Replace(x.template)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	header := make(http.Header)
+	if had.etag != "" {
+		header.Set("If-None-Match", had.etag)
+	}
+	resp, err := x.get(ctx, at, header)
 	if err != nil {
 		return fetched{}, err
 	}
-	req.Header.Set("User-Agent", x.name)
-	if had.etag != "" {
-		req.Header.Set("If-None-Match", had.etag)
-	}
-	resp, err := x.client.Do(req)
-	if err != nil {
-		return fetched{}, withoutAddress(err)
-	}
 	defer resp.Body.Close()
-	f := fetched{etag: resp.Header.Get("ETag"), until: time.Since(x.start) + fresh(resp.Header)}
+	f := fetched{etag: resp.Header.Get("ETag"), until: x.elapsed() + fresh(resp.Header)}
 	odd := func(format string, args ...any) (fetched, error) {
-		return fetched{until: time.Since(x.start) + pause, failed: fmt.Errorf(format, args...)}, nil
+		return fetched{until: x.elapsed() + pause, failed: fmt.Errorf(format, args...)}, nil
 	}
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -195,14 +141,6 @@ func (x *xyz) plausible(body []byte) bool {
 		return body[0] != '<' && body[0] != '{' // no vector tile begins so
 	}
 	return rasterType(body) != ""
-}
-
-// withoutAddress returns the cause of a failed request without its URL, which may have a key.
-func withoutAddress(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		return e.Err
-	}
-	return err
 }
 
 // fresh is the time for which a response may be used.

@@ -220,7 +220,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, box: c.Box, admins: c.Admins, mailer: c.Mailer,
 		transport: c.Transport, allowPrivate: c.AllowPrivate, scale: c.RetryTimeScale,
 		baseURL: strings.TrimSuffix(c.BaseURL, "/"), onChange: c.Changed, quotas: c.Quotas, audit: c.Audit, log: c.Logger,
-		cache: cache.New[string, *cachedWebhook](maxCached, cacheTTL), bodies: cache.NewSized[bodyKey](bodyBudget, func(b []byte) int { return len(b) }),
+		cache: cache.New[string, *cachedWebhook](maxCached, cacheTTL), bodies: cache.NewSized[bodyKey](bodyBudget, 0, func(b []byte) int { return len(b) }),
 	}
 	s.stream = auditStream{logs: c.AuditLogs, wake: make(chan struct{}, 1)}
 	s.sources = sources{list: c.Sources, wake: make(chan struct{}, 1)}

@@ -144,9 +144,17 @@ func WriteMBTiles(t testing.TB, path, format string, list map[tiles.ID][]byte) {
 	}
 }
 
-// WritePMTiles writes a PMTiles file of gzipped vector tiles. Each leaf directory has at most
-// perLeaf entries; 0: the root has all.
+// WritePMTiles writes a PMTiles file: see [PMTiles].
 func WritePMTiles(t testing.TB, path string, list map[tiles.ID][]byte, perLeaf int) {
+	t.Helper()
+	if err := os.WriteFile(path, PMTiles(t, list, perLeaf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// PMTiles returns a PMTiles file of gzipped vector tiles or of PNG tiles. Each leaf directory has at
+// most perLeaf entries; 0: the root has all.
+func PMTiles(t testing.TB, list map[tiles.ID][]byte, perLeaf int) []byte {
 	t.Helper()
 	type entry struct{ id, run, length, offset uint64 }
 	var entries []entry
@@ -205,12 +213,13 @@ func WritePMTiles(t testing.TB, path string, list map[tiles.ID][]byte, perLeaf i
 		at += uint64(len(part))
 	}
 	header[96], header[97], header[98], header[99], header[101] = 1, 2, 2, 1, byte(zoom)
+	if bytes.HasPrefix(data, []byte("\x89PNG")) {
+		header[98], header[99] = 1, 2
+	}
 	for i, degrees := range []float64{-180, -85, 180, 85} {
 		binary.LittleEndian.PutUint32(header[102+4*i:], uint32(int32(math.Round(degrees*1e7))))
 	}
-	if err := os.WriteFile(path, slices.Concat(header, packed, metadata, leaves, data), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	return slices.Concat(header, packed, metadata, leaves, data)
 }
 
 func quoted(text string) string {

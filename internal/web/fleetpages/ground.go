@@ -36,7 +36,8 @@ type placedTile struct {
 
 // background returns the tiles of a view.
 func (p *pages) background(v mapview.View) background {
-	b := background{Raster: p.Tiles.Raster(), Path: tilesPath + p.Tiles.Version() + "/", Deepest: p.Tiles.MaxZoom(), Credits: p.Tiles.Credits()}
+	set := p.Tiles.Tileset()
+	b := background{Raster: set.Raster(), Path: tilesPath + set.Version() + "/", Deepest: set.MaxZoom(), Credits: set.Credits()}
 	size := tiles.Size
 	if b.Raster {
 		size = tiles.RasterSize
@@ -57,10 +58,10 @@ func (p *pages) mapTile(w http.ResponseWriter, r *web.Request) error {
 	z, errZ := strconv.Atoi(r.PathValue("z"))
 	x, errX := strconv.Atoi(r.PathValue("x"))
 	y, errY := strconv.Atoi(r.PathValue("y"))
-	if cmp.Or(errZ, errX, errY) != nil || r.PathValue("version") != p.Tiles.Version() {
+	if cmp.Or(errZ, errX, errY) != nil {
 		return problem.New(problem.NotFound, "there is no such tile")
 	}
-	t, err := p.Tiles.Tile(r.Context(), tiles.ID{Z: z, X: x, Y: y})
+	t, err := p.Tiles.Tile(r.Context(), r.PathValue("version"), tiles.ID{Z: z, X: x, Y: y})
 	if errors.Is(err, tiles.ErrNoTile) {
 		return problem.New(problem.NotFound, "there is no such tile")
 	}

@@ -85,11 +85,14 @@ func TestMapTiles(t *testing.T) {
 	if shapes == 0 || shapes != names || shapes > 20 {
 		t.Errorf("got %d tiles, %d of names", shapes, names)
 	}
-	at := "/map/tiles/" + y.tiles.Version()
-	for _, odd := range []string{at + "/99/0/0", at + "/2/4/0", at + "/2/-1/0", at + "/x/0/0", "/map/tiles/other/0/0/0"} {
+	at := "/map/tiles/" + y.tiles.Tileset().Version()
+	for _, odd := range []string{at + "/99/0/0", at + "/2/4/0", at + "/2/-1/0", at + "/x/0/0", "/map/tiles/other/99/0/0"} {
 		if w := y.agent.Get(odd); w.Code != 404 {
 			t.Errorf("%s: got %d", odd, w.Code)
 		}
+	}
+	if w := y.agent.Get("/map/tiles/other/0/0/0"); w.Code != 200 || w.Header().Get("Cache-Control") != "private, max-age=60" {
+		t.Errorf("a page of another version gets %d, for %s", w.Code, w.Header().Get("Cache-Control"))
 	}
 }
 
