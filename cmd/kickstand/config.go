@@ -60,7 +60,7 @@ type config struct {
 	StopTimeout         time.Duration `default:"15s" help:"Time for requests and jobs to finish when the server stops." group:"Server" area:"Process"`
 	ExtraHosts          []string      `placeholder:"NAME" help:"Additional accepted host names, such as one inside of your network; requests for other hosts get 421." group:"Server" area:"Addresses"`
 	TrustedProxies      []string      `placeholder:"CIDR" help:"Networks of proxies with a trusted X-Forwarded-For." group:"Server" area:"Addresses"`
-	MapTiles            string        `placeholder:"SOURCE" secret:"tiles" help:"Background of maps: an address with {z}, {x} and {y}, an MBTiles file or a PMTiles file (default: none, with coastlines, borders and names of cities)." group:"Server" area:"Maps"`
+	MapTiles            string        `placeholder:"SOURCE" secret:"tiles" help:"Background of maps: an address with {z}, {x} and {y}, the address of a PMTiles file, or an MBTiles or PMTiles file (default: none, with coastlines, borders and names of cities)." group:"Server" area:"Maps"`
 	MapAttribution      string        `placeholder:"TEXT" help:"Copyright notice of the map tiles (default: that of the file, or of OpenStreetMap for its servers)." group:"Server" area:"Maps"`
 
 	AccessLog     string `default:"off" enum:"off,on" help:"Write a line of JSON per request to standard output: off or on." group:"Server" area:"Process"`

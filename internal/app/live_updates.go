@@ -60,6 +60,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 		Fleet:   developers.Fleet{Service: a.Fleet.Service, DB: a.Fleet.DB, API: live.String()},
 		Sandbox: developers.Fleet{Service: a.Sandbox.Service, DB: a.Sandbox.DB, API: sandbox.String()},
 	})
+	a.mapTiles.Tileset() // a file of a server is opened before the first page
 	for _, f := range []struct {
 		Fleet
 		api        fleetBase

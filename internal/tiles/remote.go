@@ -50,6 +50,7 @@ func (m *Map) openRemote() {
 		}
 		if r.trouble.Observe(m.closing, err); err == nil {
 			m.current.Store(s)
+			m.log.InfoContext(m.closing, "map tiles of a server opened", "raster", s.Raster(), "zoom", s.about.maxZoom)
 		}
 	}()
 }

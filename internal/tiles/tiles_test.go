@@ -28,7 +28,9 @@ var middle = tiles.ID{Z: 14, X: 8802, Y: 5373}
 
 func open(t *testing.T, c tiles.Config) *tiles.Map {
 	t.Helper()
-	c.Logger = slog.New(slog.DiscardHandler)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
 	m, err := tiles.Open(c)
 	if err != nil {
 		t.Fatal(err)
