@@ -124,7 +124,7 @@ func (f *remoteFile) fetch(ctx context.Context, p []byte, offset int64) error {
 		return errors.New("the tile server answers with another part of the file than the requested one")
 	}
 	if _, err := io.ReadFull(resp.Body, p); err != nil {
-		return fmt.Errorf("read a part of the file: %w", withoutAddress(err))
+		return fmt.Errorf("read a part of the file: %w", err)
 	}
 	if f.size == 0 {
 		f.tag, f.size = tag, size

@@ -186,7 +186,7 @@ func answers(file []byte) map[string]http.HandlerFunc {
 			_, _ = w.Write(file[:127])
 		},
 		"odd size": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Range", "bytes 0-126/100")
+			w.Header().Set("Content-Range", "bytes 0-126/0")
 			w.WriteHeader(http.StatusPartialContent)
 			_, _ = w.Write(file[:127])
 		},
@@ -361,7 +361,8 @@ func TestRemoteFileChanges(t *testing.T) {
 				if tile := get(t, m, other); !isBuiltIn(tile) || tile.MaxAge != time.Minute {
 					t.Errorf("when it has changed: got %s for %v", tile.ContentType, tile.MaxAge)
 				}
-				set := openedTileset(m)
+				synctest.Wait()
+				set := m.Tileset()
 				if !set.Raster() || set.Version() == former.Version() {
 					t.Errorf("once it is opened again: %+v", set)
 				}
