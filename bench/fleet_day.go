@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -380,26 +384,52 @@ func countOutcomes(gateway []*tracker, answer []byte) error {
 	return nil
 }
 
-// read repeats a read until ctx ends, ten times a second at most.
+// read repeats a read until ctx ends, about ten times a second. The pauses are random, so that reads
+// of different kinds do not come together. One goroutine writes the request and reads the response,
+// and does not unpack it: on busy processors each goroutine of a [http.Client] waits for its turn.
 func (d *day) read(ctx context.Context, kind *dayRead, random *rand.Rand) error {
-	c := client()
-	defer c.CloseIdleConnections()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(d.url, "http://"))
+	if err != nil {
+		return atEnd(ctx, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	in := bufio.NewReader(conn)
 	for ctx.Err() == nil {
+		if err := pause(ctx, time.Duration(random.ExpFloat64()*float64(100*time.Millisecond))); err != nil {
+			return atEnd(ctx, err)
+		}
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+kind.path(random), nil)
 		if err != nil {
 			return err
 		}
 		r.Header.Set("Authorization", "Bearer "+d.key)
+		r.Header.Set("Accept-Encoding", "gzip")
 		began := time.Now()
-		if _, _, err := exchange(c, r); err != nil {
+		if err := readOnce(conn, in, r); err != nil {
 			return atEnd(ctx, fmt.Errorf("%s: %w", kind.what, err))
 		}
 		kind.took = append(kind.took, time.Since(began))
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
-			return atEnd(ctx, err)
-		}
 	}
 	return nil
+}
+
+// readOnce sends a request and reads its response, which must have status 200.
+func readOnce(conn net.Conn, in *bufio.Reader, r *http.Request) error {
+	if err := r.Write(conn); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(in, r)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("answered %s", resp.Status)
+	}
+	return resp.Body.Close()
 }
 
 // atEnd returns err unless the load is over.
