@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/cache"
 
@@ -26,7 +27,8 @@ type pmtiles struct {
 	header      pmHeader
 	root        []pmEntry
 	directories *cache.Cache[uint64, []pmEntry] // by offset
-	flights     singleflight.Group              // of directories
+	bodies      *cache.Cache[uint64, []byte]    // of vector tiles, by offset
+	flights     singleflight.Group              // of directories and vector tiles
 }
 
 // file is a file of this machine or of a server. It is safe for concurrent use after the first read.
@@ -53,6 +55,9 @@ type pmHeader struct {
 	maxZoom                      byte
 }
 
+// pmVector is the type of vector tiles.
+const pmVector = 1
+
 // pmSpan is a section of the file.
 type pmSpan struct{ offset, length uint64 }
 
@@ -60,11 +65,14 @@ type pmSpan struct{ offset, length uint64 }
 // run 0 a directory of the leaves.
 type pmEntry struct{ id, run, length, offset uint64 }
 
+const entrySize = 32 // bytes
+
 // Limits of PMTiles files. A directory has a few thousand entries by convention.
 const (
 	pmHeaderSize   = 127
-	maxDirectory   = 4 << 20 // bytes, unpacked
-	maxDirectories = 200     // in memory
+	maxDirectory   = 4 << 20  // bytes, unpacked
+	maxDirectories = 64 << 20 // bytes in memory
+	maxBodies      = 16 << 20 // bytes in memory
 	maxDepth       = 4
 )
 
@@ -82,7 +90,11 @@ func openPMTiles(path string) (*pmtiles, about, error) {
 
 // readPMTiles reads the header, the root directory and the metadata.
 func readPMTiles(ctx context.Context, f file) (*pmtiles, about, error) {
-	p := &pmtiles{file: f, directories: cache.New[uint64, []pmEntry](maxDirectories, 0)}
+	p := &pmtiles{
+		file:        f,
+		directories: cache.NewSized[uint64](maxDirectories, 0, func(list []pmEntry) int { return entrySize*len(list) + 100 }),
+		bodies:      cache.NewSized[uint64](maxBodies, time.Minute, func(body []byte) int { return len(body) + 100 }),
+	}
 	a, err := p.open(ctx)
 	return p, a, err
 }
@@ -101,7 +113,7 @@ func (p *pmtiles) open(ctx context.Context) (about, error) {
 	h := p.header
 	a := about{maxZoom: min(maxZoom, int(h.maxZoom))}
 	switch h.kind {
-	case 1:
+	case pmVector:
 		a.vector = true
 	case 2, 3, 4: // PNG, JPEG, WebP
 	default:
@@ -189,17 +201,32 @@ func (p *pmtiles) directory(ctx context.Context, at pmSpan) ([]pmEntry, error) {
 	return list, nil
 }
 
-// leaf returns a directory of the leaves. Concurrent callers read it once.
+// leaf returns a directory of the leaves.
 func (p *pmtiles) leaf(ctx context.Context, e pmEntry) ([]pmEntry, error) {
-	list, err, _ := p.flights.Do(strconv.FormatUint(e.offset, 10), func() (any, error) {
-		return p.directories.Load(e.offset, func() ([]pmEntry, error) {
-			return p.directory(ctx, pmSpan{p.header.leaves.offset + e.offset, e.length})
-		})
+	return loadOnce(&p.flights, p.directories, "directory", e.offset, func() ([]pmEntry, error) {
+		return p.directory(ctx, pmSpan{p.header.leaves.offset + e.offset, e.length})
 	})
-	if err != nil {
-		return nil, err
+}
+
+// body returns the content of a tile. The tiles of deeper zooms are all drawn from one vector tile,
+// which is cached for as long as somebody looks around.
+func (p *pmtiles) body(ctx context.Context, e pmEntry) ([]byte, error) {
+	read := func() ([]byte, error) {
+		return p.read(ctx, pmSpan{p.header.data.offset + e.offset, e.length}, p.header.compression, maxTile)
 	}
-	return list.([]pmEntry), nil
+	if p.header.kind != pmVector {
+		return read()
+	}
+	return loadOnce(&p.flights, p.bodies, "tile", e.offset, read)
+}
+
+// loadOnce returns the part at an offset from a cache. Concurrent callers load it once.
+func loadOnce[V any](flights *singleflight.Group, parts *cache.Cache[uint64, V], kind string, offset uint64, load func() (V, error)) (V, error) {
+	v, err, _ := flights.Do(kind+strconv.FormatUint(offset, 10), func() (any, error) { return parts.Load(offset, load) })
+	if err != nil {
+		return *new(V), err
+	}
+	return v.(V), nil
 }
 
 // parseDirectory parses a directory: columns of ids, runs, lengths and offsets.
@@ -255,7 +282,7 @@ func (p *pmtiles) tile(ctx context.Context, id ID) (stored, error) {
 			return stored{}, nil
 		}
 		if e.run > 0 {
-			body, err := p.read(ctx, pmSpan{p.header.data.offset + e.offset, e.length}, p.header.compression, maxTile)
+			body, err := p.body(ctx, e)
 			return stored{body: body}, err
 		}
 		var err error

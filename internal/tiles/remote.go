@@ -104,23 +104,26 @@ func (f *remoteFile) fetch(ctx context.Context, p []byte, offset int64) error {
 	case http.StatusOK:
 		return errors.New("the tile server answers with the whole file in place of a part")
 	case http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
-		if f.size != 0 {
+		switch {
+		case f.size > 0 || f.size != 0 && resp.StatusCode == http.StatusPreconditionFailed:
 			return errChanged
+		case f.size < 0: // its end was not known
+			return fmt.Errorf("%w: a part is beyond the end of the file", errDecode)
 		}
 		fallthrough
 	default:
 		return fmt.Errorf("the tile server answers %s", resp.Status)
 	}
 	part, total, _ := strings.Cut(resp.Header.Get("Content-Range"), "/")
-	size, err := strconv.ParseInt(total, 10, 64)
-	if total == "*" {
-		size, err = -1, nil
+	size, err := int64(-1), error(nil)
+	if total != "*" {
+		size, err = strconv.ParseInt(total, 10, 64)
 	}
 	tag := cmp.Or(resp.Header.Get("ETag"), resp.Header.Get("Last-Modified"))
 	if tag != "" && f.tag != "" && tag != f.tag || size > 0 && f.size > 0 && size != f.size {
 		return errChanged
 	}
-	if err != nil || size >= 0 && size <= last || part != fmt.Sprintf("bytes %d-%d", offset, last) {
+	if err != nil || total != "*" && size <= last || part != fmt.Sprintf("bytes %d-%d", offset, last) {
 		return errors.New("the tile server answers with another part of the file than the requested one")
 	}
 	if _, err := io.ReadFull(resp.Body, p); err != nil {

@@ -423,6 +423,84 @@ func TestDamagedTiles(t *testing.T) {
 	})
 }
 
+// TestDeepZooms: all tiles below one of the file are drawn from one request.
+func TestDeepZooms(t *testing.T) {
+	file := tilestest.PMTiles(t, tilestest.Town(t, lat, lng, 14, 14), 0)
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		answer := answerFile("", time.Time{}, file)
+		s.set(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Millisecond)
+			answer(w, r)
+		})
+		m := open(t, tiles.Config{Source: remoteSource, Transport: s})
+		m.Tileset()
+		time.Sleep(time.Second)
+		version, opened := m.Tileset().Version(), s.requests.Load()
+		var all sync.WaitGroup
+		for x := range 4 {
+			for y := range 4 {
+				all.Go(func() {
+					id := tiles.ID{Z: middle.Z + 2, X: 4*middle.X + x, Y: 4*middle.Y + y}
+					if tile, err := m.Tile(t.Context(), version, id); err != nil || tile.ContentType != "image/svg+xml" {
+						t.Errorf("%v: got %s, %v", id, tile.ContentType, err)
+					}
+				})
+			}
+		}
+		all.Wait()
+		if n := s.requests.Load() - opened; n != 1 {
+			t.Errorf("got %d requests for the tiles below one, want 1", n)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := m.Close(); err != nil {
+			t.Errorf("closed again: %v", err)
+		}
+	})
+}
+
+// TestUnknownSize: the server does not report the size of the file. A part beyond its end is damage
+// of one tile, and no change of the file.
+func TestUnknownSize(t *testing.T) {
+	file := tilestest.PMTiles(t, tilestest.Town(t, lat, lng, 14, 14), 0)
+	for name, c := range map[string]struct {
+		total string
+		opens bool
+	}{"unknown": {"*", true}, "negative": {"-5", false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{}
+				s.set(func(w http.ResponseWriter, r *http.Request) {
+					var first, last int
+					fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last)
+					if s.requests.Load() > 3 {
+						w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+						return
+					}
+					w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%s", first, last, c.total))
+					w.WriteHeader(http.StatusPartialContent)
+					w.Write(file[first : last+1])
+				})
+				m := open(t, tiles.Config{Source: remoteSource, Transport: s})
+				set := openedTileset(m)
+				if set.BuiltIn() == c.opens {
+					t.Fatalf("built in: %v", set.BuiltIn())
+				}
+				if c.opens {
+					if tile, err := m.Tile(t.Context(), set.Version(), middle); err != nil || !isBuiltIn(tile) {
+						t.Errorf("beyond the end: %s, %v", tile.ContentType, err)
+					}
+					if m.Tileset().BuiltIn() {
+						t.Error("the file counts as changed")
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestCloseEndsRequests: no request outlives the map.
 func TestCloseEndsRequests(t *testing.T) {
 	file := tilestest.PMTiles(t, tilestest.Town(t, lat, lng, 14, 14), 3)

@@ -170,6 +170,9 @@ func isPMTiles(path string) bool { return strings.EqualFold(filepath.Ext(path), 
 
 // Close closes the source, and waits for the ends of its requests. No tiles may be requested after it.
 func (m *Map) Close() error {
+	if m.closing.Err() != nil {
+		return nil // closed before
+	}
 	m.cancel()
 	if err := m.loads.Acquire(context.Background(), maxLoads); err != nil {
 		return err
@@ -192,7 +195,7 @@ type Tileset struct {
 
 // tileset returns the tiles of a source, in a state of it.
 func (c Config) tileset(s source, a about, name, state string) *Tileset {
-	a.attribution = cmp.Or(c.Attribution, a.attribution)
+	a.attribution = plain(cmp.Or(c.Attribution, a.attribution))
 	digest := sha256.Sum256([]byte(name + "\x00" + dataVersion + "\x00" + state))
 	return &Tileset{s, a, hex.EncodeToString(digest[:4])}
 }
@@ -232,7 +235,7 @@ type Credit struct{ Text, URL string }
 // its terms require, and that of the built-in map.
 func (s *Tileset) Credits() []Credit {
 	var list []Credit
-	if text := plain(s.about.attribution); text != "" {
+	if text := s.about.attribution; text != "" {
 		c := Credit{Text: text}
 		if strings.Contains(text, "OpenStreetMap") {
 			c.URL = "https://www.openstreetmap.org/copyright"
