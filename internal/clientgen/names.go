@@ -26,9 +26,10 @@ var methods = map[string]string{
 	"listUpcomingDeliveries": "list_upcoming",
 }
 
-// fleetNames are the fleet's records and enums that have the prefix "fleet_", since the
-// helpdesk has others of the same name, or, of the data of events, may have one later. The list is explicit so that a new record of one API
-// never renames a published type: Read refuses a name that both have and that is not here.
+// fleetNames are the fleet's records and enums that have the prefix "fleet_", since the helpdesk
+// has others of the same name, or may have one later for the data of an event. The list is explicit
+// so that a new record of one API never renames a published type: Read refuses a name that both have
+// and that is not here.
 var fleetNames = []string{
 	"analytics_granularity", "analytics_group_by", "api_key", "audit_entry", "customer", "event", "request", "settings_sort",
 }

@@ -802,7 +802,7 @@ func (f *ticketFinder) cheapestSet() (cheapest *filterSet, least int, err error)
 	return cheapest, least, nil
 }
 
-// readOrdered reads the page from the beginning of an ordered set, part by part, which grow if few match.
+// readOrdered reads the page from the beginning of an ordered set, in parts that grow while few match.
 func (f *ticketFinder) readOrdered(set *filterSet, cost int) error {
 	order, _ := f.sort.SQL()
 	most := f.limits.work / f.cost(set)

@@ -694,7 +694,7 @@ func (s *Service) UpdateVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 		return u.after, err
 	}
 	if len(u.after.changes) == 0 && !u.reportIsNew {
-		if doc, err := encode(&u.after); err != nil || string(doc) == u.before.doc {
+		if doc, err := encodeVehicle(&u.after); err != nil || doc == u.before.doc {
 			return u.after, err
 		}
 	}

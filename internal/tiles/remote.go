@@ -58,7 +58,7 @@ func (m *Map) openRemote() {
 func (r *remote) open(ctx context.Context) (*Tileset, error) {
 	f := &remoteFile{origin: r.origin, address: r.config.Source}
 	p, a, err := readPMTiles(ctx, f)
-	return r.config.tileset(p, a, r.config.Source, f.tag+" "+strconv.FormatInt(f.size, 10)), err
+	return r.config.tileset(p, a, f.tag+" "+strconv.FormatInt(f.size, 10)), err
 }
 
 // changed drops the tiles of a file that has changed, and starts to open it again.

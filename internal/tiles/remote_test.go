@@ -135,7 +135,7 @@ func (n notices) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestRemoteFileOverNetwork: the same over connections, whose ends a large answer does not delay.
+// TestRemoteFileOverNetwork: the same over connections. A large answer does not delay their closing.
 func TestRemoteFileOverNetwork(t *testing.T) {
 	town := tilestest.Town(t, lat, lng, 14, 14)
 	s := &server{}

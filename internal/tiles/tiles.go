@@ -2,9 +2,10 @@
 // file, vector tiles drawn as SVG, and a map of the world for whatever these lack.
 //
 // A source is an address with {z}, {x} and {y}, an MBTiles file, or a PMTiles file of this machine
-// or of a server, chosen by the operator. Readers never contact it: tiles are fetched, checked, drawn and cached here.
-// The built-in map has the coastlines, borders and populated places of Natural Earth. It is
-// drawn where the source has no tile or is out of reach, and everywhere without a source.
+// or of a server, chosen by the operator. Readers never contact it: tiles are fetched, checked,
+// drawn and cached here. The built-in map has the coastlines, borders and populated places of
+// Natural Earth. It is drawn where the source has no tile or is out of reach, and everywhere
+// without a source.
 //
 // Colours of drawn tiles are custom properties of the page that shows them by <use>, with a
 // light scheme as the default: --map-land, --map-water, --map-green, --map-building,
@@ -123,7 +124,7 @@ type cacheKey struct {
 // out of reach is no error.
 func Open(c Config) (*Map, error) {
 	m := &Map{
-		builtIn: c.tileset(nil, about{vector: true, maxZoom: maxZoom}, "", ""),
+		builtIn: c.tileset(nil, about{vector: true, maxZoom: maxZoom}, ""),
 		cache:   cache.NewSized[cacheKey](maxCached, defaultAge, func(t Tile) int { return len(t.Body) + 200 }),
 		loads:   semaphore.NewWeighted(maxLoads), log: c.Logger,
 	}
@@ -154,16 +155,16 @@ func (m *Map) openAddress(c Config) (*Tileset, error) {
 		return m.builtIn, nil
 	}
 	x, a, err := openXYZ(c, at)
-	return c.tileset(x, a, c.Source, ""), err
+	return c.tileset(x, a, ""), err
 }
 
 func openFile(c Config) (*Tileset, error) {
 	if isPMTiles(c.Source) {
 		p, a, err := openPMTiles(c.Source)
-		return c.tileset(p, a, c.Source, ""), err
+		return c.tileset(p, a, ""), err
 	}
 	p, a, err := openMBTiles(c.Source)
-	return c.tileset(p, a, c.Source, ""), err
+	return c.tileset(p, a, ""), err
 }
 
 func isPMTiles(path string) bool { return strings.EqualFold(filepath.Ext(path), ".pmtiles") }
@@ -193,9 +194,13 @@ type Tileset struct {
 	version string
 }
 
-// tileset returns the tiles of a source, in a state of it.
-func (c Config) tileset(s source, a about, name, state string) *Tileset {
+// tileset returns the tiles of a source, in a state of it; nil: those of the built-in map.
+func (c Config) tileset(s source, a about, state string) *Tileset {
 	a.attribution = plain(cmp.Or(c.Attribution, a.attribution))
+	var name string
+	if s != nil {
+		name = c.Source
+	}
 	digest := sha256.Sum256([]byte(name + "\x00" + dataVersion + "\x00" + state))
 	return &Tileset{s, a, hex.EncodeToString(digest[:4])}
 }
