@@ -126,13 +126,12 @@ func TestProcesses(t *testing.T) {
 	}
 	rawURL := dbtest.URL(t)
 	here, there := live.Open(dbtest.Open(t, rawURL)), live.Open(dbtest.Open(t, rawURL))
+	s := there.Subscribe("a") // before it listens, which is announced once
+	defer s.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); there.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	s := there.Subscribe("a")
-	defer s.Close()
-	// It listens from here on.
 	if got := drain(t, s); !slices.Equal(got, []string{live.Everything}) {
 		t.Fatalf("got %q", got)
 	}
