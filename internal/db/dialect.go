@@ -16,6 +16,7 @@ var (
 	anyOf       = regexp.MustCompile(`= ANY\((\$\d+)\)`)
 	noneOf      = regexp.MustCompile(`<> ALL\((\$\d+)\)`)
 	elements    = regexp.MustCompile(`unnest\((\$\d+)::(?:text|bigint)\[\]\) AS (\w+)\(value\)`)
+	limit       = regexp.MustCompile(`\bLIMIT (\$\d+)`)
 	rowLock     = regexp.MustCompile(`\s+FOR (NO KEY UPDATE|UPDATE|KEY SHARE)( OF \w+)?( SKIP LOCKED)?`)
 	typeText    = regexp.MustCompile(`\bTEXT\b`)
 	typeBlob    = regexp.MustCompile(`\bBLOB\b`)
@@ -27,6 +28,8 @@ var (
 //	$1                      ?1
 //	= ANY($1), <> ALL($1)   (NOT) IN over the elements of a JSON array
 //	unnest($1::text[]) AS l(value)  the elements of a JSON array, as l.value
+//	LIMIT $1                LIMIT +?1: SQLite plans for the value of a bare parameter, so it would
+//	                        compile the statement again at each use
 //	FOR UPDATE …            nothing: there is only one writer
 //
 // It works on the text alone, so literals must not contain these.
@@ -34,6 +37,7 @@ func rewrite(query string) string {
 	query = anyOf.ReplaceAllString(query, "IN (SELECT value FROM json_each($1))")
 	query = noneOf.ReplaceAllString(query, "NOT IN (SELECT value FROM json_each($1))")
 	query = elements.ReplaceAllString(query, "json_each($1) AS $2")
+	query = limit.ReplaceAllString(query, "LIMIT +$1")
 	query = rowLock.ReplaceAllString(query, "")
 	return placeholder.ReplaceAllString(query, "?$1")
 }
