@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 
 	"github.com/klauspost/compress/gzhttp"
+	"github.com/klauspost/compress/gzip"
 )
 
 const (
@@ -37,6 +38,8 @@ func compressed(next http.Handler) (http.Handler, error) {
 	wrap, err := gzhttp.NewWrapper(
 		gzhttp.MinSize(minCompressed), gzhttp.ContentTypeFilter(isCompressible), gzhttp.SuffixETag(tagSuffix),
 		gzhttp.RandomJitter(padding, -1, false), gzhttp.SetContentType(false),
+		// A list of 100 records takes half the time of the default level, and a tenth more bytes.
+		gzhttp.CompressionLevel(gzip.BestSpeed),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("compression: %w", err)
