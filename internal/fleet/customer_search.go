@@ -161,7 +161,7 @@ func (s *Service) exactCustomers(ctx context.Context, q db.Querier, organization
 	} else {
 		f.whereEqual("external_id", []string{text}, true, "")
 	}
-	f.budget, f.rowCounts = s.budget, s.rowCounts
+	s.configure(f)
 	docs, next, err := f.page(limit)
 	if next != nil {
 		next.Value = exactValue

@@ -100,6 +100,7 @@ type listQuery struct {
 	regionFilters    []string // columns with an index by region and the column
 	partialIndex     partialIndex
 	rowCounts        stampedCache[rowCount] // recent sizes of filter sets
+	hasRowIDs        bool                   // the engine is SQLite: each index entry ends with the number of its row
 	rides            bool
 	rideIndex        *rideindex.Index // only for rides
 	limits           rideListLimits   // only for rides
@@ -148,7 +149,8 @@ type rowCount struct {
 // candidate is a record that may be in the list.
 type candidate struct {
 	id       string
-	value    any // int64 or string; nil for NULL
+	value    any   // int64 or string; nil for NULL
+	row      int64 // row number; 0: unknown
 	distance float64
 }
 
@@ -306,6 +308,11 @@ func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Queri
 	return keyset.Snapshot(ctx, s.db, q, keyset.ByValues, fn)
 }
 
+// configure sets what a query takes from the service.
+func (s *Service) configure(f *listQuery) {
+	f.budget, f.rowCounts, f.hasRowIDs = s.budget, s.rowCounts, !s.db.Postgres()
+}
+
 // listPage runs a page of a query that begin prepares in the snapshot.
 func (s *Service) listPage(ctx context.Context, q db.Querier, limit int, begin func(q db.Querier) (*listQuery, error)) ([]Record, *keyset.Cursor, error) {
 	var docs []Record
@@ -315,7 +322,7 @@ func (s *Service) listPage(ctx context.Context, q db.Querier, limit int, begin f
 		if err != nil {
 			return err
 		}
-		f.budget, f.rowCounts = s.budget, s.rowCounts
+		s.configure(f)
 		docs, next, err = f.page(cmp.Or(limit, defaultPage))
 		return err
 	})
@@ -334,7 +341,7 @@ func (s *Service) eachRecord(ctx context.Context, begin func(ctx context.Context
 			if err != nil {
 				return err
 			}
-			f.budget, f.rowCounts = s.budget, s.rowCounts
+			s.configure(f)
 			return f.each(fn)
 		})
 	})

@@ -26,13 +26,22 @@ func (s *listQuery) loadRecords(found []candidate) ([]Record, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
-	var missing []string
+	var ids []string
+	var numbers []int64
 	for _, c := range found {
-		if _, ok := s.docs[c.id]; !ok {
-			missing = append(missing, c.id)
+		if _, ok := s.docs[c.id]; ok {
+			continue
+		}
+		if c.row != 0 {
+			numbers = append(numbers, c.row)
+		} else {
+			ids = append(ids, c.id)
 		}
 	}
-	if err := s.readRecords(missing); err != nil {
+	if err := s.readRecordsByNumber(numbers); err != nil {
+		return nil, err
+	}
+	if err := s.readRecords(ids); err != nil {
 		return nil, err
 	}
 	docs := make([]Record, len(found))
@@ -53,16 +62,26 @@ func (s *listQuery) loadRecords(found []candidate) ([]Record, error) {
 
 // readRecords reads records into s.docs.
 func (s *listQuery) readRecords(ids []string) error {
-	if len(ids) == 0 {
+	return s.readRecordsWhere(len(ids), "organization_id = $1 AND id = ANY($2)", s.organization, ids)
+}
+
+// readRecordsByNumber is [listQuery.readRecords] by row numbers, which were read in the same
+// snapshot. It searches one tree for each record instead of two.
+func (s *listQuery) readRecordsByNumber(numbers []int64) error {
+	return s.readRecordsWhere(len(numbers), "rowid = ANY($1)", numbers)
+}
+
+func (s *listQuery) readRecordsWhere(n int, condition string, args ...any) error {
+	if n == 0 {
 		return nil
 	}
-	rows, err := s.q.Query(s.ctx, "SELECT "+s.recordColumns()+" FROM "+s.table+" WHERE organization_id = $1 AND id = ANY($2)", s.organization, ids)
+	rows, err := s.q.Query(s.ctx, "SELECT "+s.recordColumns()+" FROM "+s.table+" WHERE "+condition, args...)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	if s.docs == nil {
-		s.docs = make(map[string]Record, len(ids))
+		s.docs = make(map[string]Record, n)
 	}
 	var texts []byte // all documents, concatenated
 	for rows.Next() {
@@ -73,7 +92,7 @@ func (s *listQuery) readRecords(ids []string) error {
 			return err
 		}
 		if len(text) > cap(texts)-len(texts) {
-			texts = make([]byte, 0, max(len(text), min(len(ids)*(len(text)+len(text)/4), 1<<18)))
+			texts = make([]byte, 0, max(len(text), min(n*(len(text)+len(text)/4), 1<<18)))
 		}
 		texts = append(texts, text...)
 		d.JSON = texts[len(texts)-len(text) : len(texts) : len(texts)]

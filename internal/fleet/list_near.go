@@ -245,7 +245,7 @@ func (r *ringScan) countRing(low, high float64, bound int) (int, error) {
 // readRing adds the records of the list in a ring.
 func (r *ringScan) readRing(low, high float64) error {
 	var st keyset.Statement
-	st.Addf("SELECT id, NULL, %s", r.cell)
+	st.Addf("SELECT id, NULL, %s, %s", r.cell, r.rowNumber())
 	r.writeSet(&st, cellSet, r.ringRects(low, high))
 	r.writeResidual(&st, nil, r.cellColumns, false, "")
 	ring := *r.listQuery

@@ -162,8 +162,8 @@ func probeRows(search *rideindex.Search, want int) int {
 // probeSortIndex scans rows rows of the sort index and returns the matches among them.
 func (s *listQuery) probeSortIndex(at *scanPosition, rows, want int) ([]candidate, error) {
 	var st keyset.Statement
-	st.WriteString("SELECT id, value, NULL AS cell FROM (")
-	s.writeIndexScan(&st, nil, "id, "+s.key.column+" AS value, "+s.cell, at, nil, false)
+	st.WriteString("SELECT id, value, NULL AS cell, number FROM (")
+	s.writeIndexScan(&st, nil, "id, "+s.key.column+" AS value, "+s.cell+", "+s.rowNumber()+" AS number", at, nil, false)
 	st.Addf(" ORDER BY %s LIMIT %d) AS r WHERE %s ORDER BY %s", s.ordering(), rows, s.area(&st, false), s.ordering())
 	return s.read(&st, want)
 }

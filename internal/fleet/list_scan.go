@@ -380,7 +380,15 @@ func (s *listQuery) columns(byPlace bool) string {
 	default:
 		cell = s.cell
 	}
-	return "id, " + value + " AS value, " + cell + " AS cell"
+	return "id, " + value + " AS value, " + cell + " AS cell, " + s.rowNumber() + " AS number"
+}
+
+// rowNumber is the column of row numbers; NULL where the engine has none.
+func (s *listQuery) rowNumber() string {
+	if s.hasRowIDs {
+		return s.table + ".rowid"
+	}
+	return "NULL"
 }
 
 // writeBounds limits a statement to rows after from (exclusive) up to to
@@ -617,10 +625,11 @@ func (s *listQuery) read(st *keyset.Statement, want int) ([]candidate, error) {
 	var found []candidate
 	for len(found) < want && rows.Next() {
 		var c candidate
-		var cell sql.NullInt64
-		if err := rows.Scan(&c.id, &c.value, &cell); err != nil {
+		var cell, number sql.NullInt64
+		if err := rows.Scan(&c.id, &c.value, &cell, &number); err != nil {
 			return nil, err
 		}
+		c.row = number.Int64
 		lat, lng := geo.CellPosition(cell.Int64)
 		if s.inside != nil && !(cell.Valid && s.inside(lat, lng)) {
 			continue
@@ -771,7 +780,7 @@ func (s *listQuery) writeSet(st *keyset.Statement, set int, rects []geo.Rect) {
 func (s *listQuery) readSet(set int, from *scanPosition, want int) ([]candidate, error) {
 	var st keyset.Statement
 	byPlace := set < len(s.filters) && s.hasPlace(s.filters[set].column)
-	st.Addf("SELECT id, value, cell FROM (SELECT %s", s.columns(byPlace))
+	st.Addf("SELECT id, value, cell, number FROM (SELECT %s", s.columns(byPlace))
 	s.writeSet(&st, set, s.rects)
 	switch {
 	case set < len(s.filters):
