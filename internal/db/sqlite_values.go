@@ -146,6 +146,11 @@ func (s *sqliteStmt) scanColumn(i int, dest any) error {
 		return s.scanFloat(i, kind, d)
 	case *[]byte:
 		*d = s.columnBytes(i, kind)
+	case *sql.RawBytes: // valid until the next row, so its memory is used again
+		if *d == nil {
+			*d = sql.RawBytes{}
+		}
+		*d = s.appendBytes((*d)[:0], i, kind)
 	case *any:
 		*d = s.columnValue(i, kind)
 	case timeScanner:
@@ -209,15 +214,23 @@ func (s *sqliteStmt) scanBool(i int, kind sqlite.ColumnType, d *bool) error {
 
 // columnBytes returns a copy of a text or blob, nil for NULL.
 func (s *sqliteStmt) columnBytes(i int, kind sqlite.ColumnType) []byte {
-	if kind == sqlite.TypeNull {
+	return s.appendBytes([]byte{}, i, kind)
+}
+
+// appendBytes appends a text or blob to b. For NULL it returns nil.
+func (s *sqliteStmt) appendBytes(b []byte, i int, kind sqlite.ColumnType) []byte {
+	switch kind {
+	case sqlite.TypeNull:
 		return nil
+	case sqlite.TypeInteger, sqlite.TypeFloat:
+		return append(b, s.ColumnText(i)...)
 	}
-	if kind == sqlite.TypeInteger || kind == sqlite.TypeFloat {
-		return []byte(s.ColumnText(i))
+	n := s.ColumnLen(i)
+	if cap(b)-len(b) < n { // no more than needed: most callers retain it
+		b = append(make([]byte, 0, len(b)+n), b...)
 	}
-	b := make([]byte, s.ColumnLen(i))
-	s.ColumnBytes(i, b)
-	return b
+	s.ColumnBytes(i, b[len(b):len(b)+n])
+	return b[:len(b)+n]
 }
 
 // columnValue returns a value as a string, an int64, a float64, a []byte or nil.

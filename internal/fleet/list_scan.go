@@ -622,7 +622,7 @@ func (s *listQuery) read(st *keyset.Statement, want int) ([]candidate, error) {
 		return nil, err
 	}
 	defer rows.Close()
-	var found []candidate
+	found := make([]candidate, 0, min(want, maxPage+1))
 	for len(found) < want && rows.Next() {
 		var c candidate
 		var cell, number sql.NullInt64
@@ -762,7 +762,7 @@ func (s *listQuery) writeSet(st *keyset.Statement, set int, rects []geo.Rect) {
 		if i > 0 {
 			st.WriteString(", ")
 		}
-		c := geo.CellRange{First: 1, Last: 0} // empty
+		c := geo.NoCells
 		if i < len(ranges) {
 			c = ranges[i]
 		}

@@ -85,6 +85,10 @@ const (
 // CellRange is an inclusive range of cells.
 type CellRange struct{ First, Last int64 }
 
+// NoCells is an empty range, for statements with a constant number of ranges. Its bounds are neither
+// 0 nor 1: SQLite compiles a statement again when an argument changes to or from these.
+var NoCells = CellRange{First: 3, Last: 2}
+
 // CellRect is a rectangle as ranges of masked cells: the bits of one coordinate,
 // [LatBits] or [LngBits] of a cell, compare as the coordinate does.
 type CellRect struct{ Lat, Lng CellRange }

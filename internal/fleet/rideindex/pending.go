@@ -128,7 +128,7 @@ func (s *Search) pendingHits(ctx context.Context, limit int) ([]hit, error) {
 		if i > 0 {
 			st.WriteString(", ")
 		}
-		r := geo.CellRange{First: 1, Last: 0} // empty
+		r := geo.NoCells
 		if i < len(ranges) {
 			r = ranges[i]
 		}
