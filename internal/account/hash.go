@@ -104,20 +104,38 @@ func acquireSlot(ctx context.Context, q *fairqueue.Queue, party string) (release
 // recordFailure counts a failed sign-in of a party.
 func (h *hashers) recordFailure(ctx context.Context, party string) { h.failures.Allow(ctx, party) }
 
-// awaitCollection returns when the garbage collector does not run. The library allocates 19 MiB
-// anew for each hash, and what is allocated during a collection counts as live: it doubles into
-// the target of the next one. The lock is the process's, as the target is.
-var awaitCollection = func() func() {
-	var mu sync.Mutex
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		debug.SetGCPercent(debug.SetGCPercent(-1)) // switching the collector off waits for it
+// collector is the garbage collector of the process, whose target passwords lower while they are
+// hashed. The library allocates 19 MiB anew for each hash: of what lives then, the heap may grow to
+// twice as much and not more.
+var collector struct {
+	sync.Mutex
+	hashes  int
+	percent int // the target without hashes
+}
+
+// startHash returns when the collector does not run: what is allocated during a collection counts
+// as live, and raises the target of the next one. The caller calls the result after the hash.
+func startHash() (end func()) {
+	collector.Lock()
+	defer collector.Unlock()
+	percent := debug.SetGCPercent(-1) // waits for the end of a collection
+	if collector.hashes++; collector.hashes == 1 {
+		collector.percent = percent
+		percent = min(percent, 100)
 	}
-}()
+	debug.SetGCPercent(percent)
+	return func() {
+		collector.Lock()
+		defer collector.Unlock()
+		if collector.hashes--; collector.hashes == 0 {
+			debug.SetGCPercent(collector.percent)
+		}
+	}
+}
 
 // argon2id returns the key derived from password. The caller holds a slot of [hashers].
 func argon2id(password string, p hashParams, salt []byte, size int) []byte {
-	awaitCollection()
+	end := startHash()
+	defer end()
 	return argon2.IDKey([]byte(password), salt, p.passes, p.memory, p.threads, uint32(size))
 }

@@ -145,3 +145,27 @@ func TestCollectorStaysOn(t *testing.T) {
 		t.Errorf("the target is %d %% after hashes, and was 60 %%", got)
 	}
 }
+
+// TestCollector: the target of the garbage collector is lower while passwords are hashed.
+func TestCollector(t *testing.T) {
+	percent := func() int {
+		now := debug.SetGCPercent(-1)
+		debug.SetGCPercent(now)
+		return now
+	}
+	usual := percent()
+	defer debug.SetGCPercent(usual)
+	for _, test := range []struct{ usual, during int }{{200, 100}, {100, 100}, {50, 50}, {-1, -1}} {
+		debug.SetGCPercent(test.usual)
+		first := startHash()
+		second := startHash()
+		first()
+		if got := percent(); got != test.during {
+			t.Errorf("during a hash: got a target of %d, want %d", got, test.during)
+		}
+		second()
+		if got := percent(); got != test.usual {
+			t.Errorf("after it: got a target of %d, want %d", got, test.usual)
+		}
+	}
+}
