@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
@@ -67,8 +68,9 @@ func (s *Service) discardSome(ctx context.Context, id string, before time.Time) 
 		if err != nil {
 			return err
 		}
-		oldest, err := db.All(ctx, tx, scanText, "SELECT id FROM deliveries WHERE webhook_id = $1 AND state < 2 AND created_at < $2 ORDER BY id LIMIT $3",
-			id, before.UnixMicro(), trimBatch)
+		// SQLite must know the limit: otherwise it sorts all waiting deliveries for each batch.
+		oldest, err := db.All(ctx, tx, scanText, "SELECT id FROM deliveries WHERE webhook_id = $1 AND state < 2 AND created_at < $2 ORDER BY id LIMIT "+strconv.Itoa(trimBatch),
+			id, before.UnixMicro())
 		if err != nil || len(oldest) == 0 {
 			return err
 		}
