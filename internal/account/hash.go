@@ -104,34 +104,32 @@ func acquireSlot(ctx context.Context, q *fairqueue.Queue, party string) (release
 // recordFailure counts a failed sign-in of a party.
 func (h *hashers) recordFailure(ctx context.Context, party string) { h.failures.Allow(ctx, party) }
 
-// collector is the garbage collector of the process, whose target passwords lower while they are
-// hashed. The library allocates 19 MiB anew for each hash: of what lives then, the heap may grow to
-// twice as much and not more.
-var collector struct {
-	sync.Mutex
-	hashes  int
-	percent int // the target without hashes
-}
-
-// startHash returns when the collector does not run: what is allocated during a collection counts
-// as live, and raises the target of the next one. The caller calls the result after the hash.
-func startHash() (end func()) {
-	collector.Lock()
-	defer collector.Unlock()
-	percent := debug.SetGCPercent(-1) // waits for the end of a collection
-	if collector.hashes++; collector.hashes == 1 {
-		collector.percent = percent
-		percent = min(percent, 100)
-	}
-	debug.SetGCPercent(percent)
-	return func() {
-		collector.Lock()
-		defer collector.Unlock()
-		if collector.hashes--; collector.hashes == 0 {
-			debug.SetGCPercent(collector.percent)
+// startHash lowers the target of the garbage collector until end is called: of what lives while
+// passwords are hashed, the heap may grow to twice as much and not more. The library allocates
+// 19 MiB anew for each hash. startHash returns when the collector does not run, because what is
+// allocated during a collection counts as live, and raises the target of the next one. The lock is
+// the process's, as the target is.
+var startHash = func() func() (end func()) {
+	var mu sync.Mutex
+	var hashes, usual int // usual is the target without hashes
+	return func() func() {
+		mu.Lock()
+		defer mu.Unlock()
+		percent := debug.SetGCPercent(-1) // waits for the end of a collection
+		if hashes++; hashes == 1 {
+			usual = percent
+			percent = min(percent, 100)
+		}
+		debug.SetGCPercent(percent)
+		return func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if hashes--; hashes == 0 {
+				debug.SetGCPercent(usual)
+			}
 		}
 	}
-}
+}()
 
 // argon2id returns the key derived from password. The caller holds a slot of [hashers].
 func argon2id(password string, p hashParams, salt []byte, size int) []byte {

@@ -84,9 +84,9 @@ func (s *listQuery) readRecordsWhere(n int, condition string, args ...any) error
 		s.docs = make(map[string]Record, n)
 	}
 	var texts []byte // all documents, concatenated
+	var text, state sql.RawBytes
 	for rows.Next() {
 		var d Record
-		var text, state sql.RawBytes
 		var started, paused sql.NullInt64
 		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &text, &state, &started, &paused); err != nil {
 			return err
