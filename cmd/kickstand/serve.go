@@ -113,12 +113,12 @@ func passedSocket() (net.Listener, error) {
 	return ln, nil
 }
 
-// gcPercent lets the heap grow to three times what lives, in place of twice, before memory is
-// collected: little lives beside what requests allocate, and each collection delays some of them.
+// gcPercent lets the heap grow to three times its live size before a collection, instead of twice:
+// the live heap is small compared with the allocations of requests, and each collection delays some.
 const gcPercent = 200
 
-// setMemory sets how much memory the garbage collector leaves: by gcPercent, within the memory limit
-// of the process's control group. GOGC and GOMEMLIMIT of the operator win.
+// setMemory sets the targets of the garbage collector: gcPercent, and the memory limit of the
+// process's control group. GOGC and GOMEMLIMIT of the operator win.
 func (e *env) setMemory(ctx context.Context) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

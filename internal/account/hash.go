@@ -104,11 +104,10 @@ func acquireSlot(ctx context.Context, q *fairqueue.Queue, party string) (release
 // recordFailure counts a failed sign-in of a party.
 func (h *hashers) recordFailure(ctx context.Context, party string) { h.failures.Allow(ctx, party) }
 
-// startHash lowers the target of the garbage collector until end is called: of what lives while
-// passwords are hashed, the heap may grow to twice as much and not more. The library allocates
-// 19 MiB anew for each hash. startHash returns when the collector does not run, because what is
-// allocated during a collection counts as live, and raises the target of the next one. The lock is
-// the process's, as the target is.
+// startHash limits the heap to twice its live size until end is called, because the library
+// allocates 19 MiB anew for each hash. It first waits for a running collection to end: blocks
+// allocated during a collection count as live, and raise the target of the next one. The lock
+// belongs to the process, as the target does.
 var startHash = func() func() (end func()) {
 	var mu sync.Mutex
 	var hashes, usual int // usual is the target without hashes

@@ -308,7 +308,7 @@ func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Queri
 	return keyset.Snapshot(ctx, s.db, q, keyset.ByValues, fn)
 }
 
-// configure sets what a query takes from the service.
+// configure sets the fields of a query that depend on the service.
 func (s *Service) configure(f *listQuery) {
 	f.budget, f.rowCounts, f.hasRowIDs = s.budget, s.rowCounts, !s.db.Postgres()
 }

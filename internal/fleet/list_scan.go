@@ -752,19 +752,13 @@ func (s *listQuery) writeSet(st *keyset.Statement, set int, rects []geo.Rect) {
 		return
 	}
 	st.WriteString(" FROM (VALUES ")
-	// A constant number of ranges, so that the statement can be reused.
-	most := maxRanges
+	n := maxRanges
 	if len(rects) > 3 {
-		most = ringRanges
+		n = ringRanges
 	}
-	ranges := geo.Cover(rects, most)
-	for i := range most {
+	for i, c := range geo.FixedCover(rects, n) {
 		if i > 0 {
 			st.WriteString(", ")
-		}
-		c := geo.NoCells
-		if i < len(ranges) {
-			c = ranges[i]
 		}
 		st.Addf("(CAST(%s AS BIGINT), CAST(%s AS BIGINT))", st.Arg(c.First), st.Arg(c.Last))
 	}

@@ -85,10 +85,6 @@ const (
 // CellRange is an inclusive range of cells.
 type CellRange struct{ First, Last int64 }
 
-// NoCells is an empty range, for statements with a constant number of ranges. Its bounds are neither
-// 0 nor 1: SQLite compiles a statement again when an argument changes to or from these.
-var NoCells = CellRange{First: 3, Last: 2}
-
 // CellRect is a rectangle as ranges of masked cells: the bits of one coordinate,
 // [LatBits] or [LngBits] of a cell, compare as the coordinate does.
 type CellRect struct{ Lat, Lng CellRange }
@@ -126,6 +122,18 @@ func (s square) whole() bool {
 // cells is the range from the least to the greatest cell to cover.
 func (s square) cells() CellRange {
 	return CellRange{CellAt(s.part.MinLat, s.part.MinLng), CellAt(s.part.MaxLat, s.part.MaxLng)}
+}
+
+// FixedCover is [Cover] with exactly n ranges, empty ones at the end, so that a statement with these
+// ranges always has the same text. It has more only if there are more than n rects.
+func FixedCover(rects []Rect, n int) []CellRange {
+	list := Cover(rects, n)
+	for len(list) < n {
+		// Neither bound is 0 or 1: SQLite compiles a statement again when an argument changes to
+		// or from these.
+		list = append(list, CellRange{First: 3, Last: 2})
+	}
+	return list
 }
 
 // Cover returns at most most disjoint ranges of cells in order that contain all

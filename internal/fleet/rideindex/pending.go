@@ -123,14 +123,9 @@ func (s *Search) pendingHits(ctx context.Context, limit int) ([]hit, error) {
 		value = intColumns[s.key]
 	}
 	st.Addf("SELECT id, value FROM (SELECT id, %s AS value FROM (VALUES ", value)
-	ranges := geo.Cover(s.rects, pendingRanges)
-	for i := range pendingRanges { // a constant number, so that the statement can be reused
+	for i, r := range geo.FixedCover(s.rects, pendingRanges) {
 		if i > 0 {
 			st.WriteString(", ")
-		}
-		r := geo.NoCells
-		if i < len(ranges) {
-			r = ranges[i]
 		}
 		st.Addf("(CAST(%s AS BIGINT), CAST(%s AS BIGINT))", st.Arg(r.First), st.Arg(r.Last))
 	}
