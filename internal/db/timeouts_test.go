@@ -149,7 +149,24 @@ func TestServerFrozen(t *testing.T) {
 			t.Fatal("the server is not used again")
 		}
 	}
-	// The caller's own impatience is no sign of a frozen server, and the next does not wait.
+}
+
+// TestImpatientCaller: a caller that waits no longer is no sign of a frozen server, and the next one
+// does not wait. A new connection has time to be opened: the server may be busy with other tests.
+func TestImpatientCaller(t *testing.T) {
+	if os.Getenv(dbtest.Variable) == "" {
+		t.Skip("needs PostgreSQL")
+	}
+	d, err := db.Open(t.Context(), dbtest.URL(t), db.Wary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	ctx := context.Background() // no deadline but the database's own
+	read := func() error {
+		var n int
+		return d.QueryRow(ctx, "SELECT 1").Scan(&n)
+	}
 	short, end := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer end()
 	if err := d.QueryRow(short, "SELECT pg_sleep(0.1)").Scan(new(any)); err == nil {
