@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/app/apptest"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
@@ -52,12 +52,7 @@ func startNodes(t *testing.T, count int, flags ...string) (nodes []node, slug st
 	common = append([]string{"--data=" + t.TempDir(), "--database-url=" + dbtest.URL(t)}, flags...)
 	command(t, nil, append([]string{"org", "create", "--name=Nodes", "--plan=free"}, common...)...)
 	for range count {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		address := ln.Addr().String()
-		ln.Close()
+		address := apptest.Address(t)
 		cmd := exec.Command(os.Args[0], append([]string{"serve", "--listen=" + address}, common...)...)
 		cmd.Env = append(os.Environ(), asProgram+"=1")
 		output := new(processOutput)

@@ -43,6 +43,9 @@ func TestCrashPending(t *testing.T) {
 			break
 		}
 	}
+	if len(ids) != 2*tickets {
+		t.Fatalf("%d texts became %d tickets in a minute", 2*tickets, len(ids))
+	}
 	a, err := app.Open(t.Context(), app.Config{
 		BaseURL: p.url, Data: p.data(), DatabaseURL: p.databaseURL, APIURLs: map[string]string{"sms": api.URL}, MailFrom: "k@client.example",
 	}, slog.New(slog.DiscardHandler))

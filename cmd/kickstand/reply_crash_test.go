@@ -59,6 +59,9 @@ func TestCrashReplies(t *testing.T) {
 			break
 		}
 	}
+	if len(tickets["sms"]) != 10 || len(tickets["email"]) != 10 {
+		t.Fatalf("20 messages became %d and %d tickets in a minute, want 10 and 10", len(tickets["sms"]), len(tickets["email"]))
+	}
 
 	// Replies are written next to the server, as commands do.
 	a, err := app.Open(t.Context(), app.Config{

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/app/apptest"
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -31,7 +32,7 @@ func TestScripts(t *testing.T) {
 			"mail-server": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ts.Setenv("MAIL_SERVER", mailtest.NewServer(t, mailtest.ServerConfig{User: "robin", Password: "hunter2"}).URL)
 			},
-			"public-address": publicAddress,
+			"public-address": func(ts *testscript.TestScript, _ bool, _ []string) { publicAddress(t, ts) },
 			"wait-for":       func(ts *testscript.TestScript, _ bool, args []string) { waitFor(t, ts, args) },
 		},
 	})
@@ -39,11 +40,8 @@ func TestScripts(t *testing.T) {
 
 // publicAddress sets PUBLIC to an https URL that does not look like this machine, BACKEND
 // to the server's listening address behind it, and SSL_CERT_FILE to its certificate.
-func publicAddress(ts *testscript.TestScript, _ bool, _ []string) {
-	back, err := net.Listen("tcp", "127.0.0.1:0")
-	ts.Check(err)
-	backend := back.Addr().String()
-	ts.Check(back.Close()) // free for the server
+func publicAddress(t *testing.T, ts *testscript.TestScript) {
+	backend := apptest.Address(t)
 	front, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
 	_, port, err := net.SplitHostPort(front.Addr().String())

@@ -3,7 +3,9 @@ package apptest
 
 import (
 	"bytes"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -13,15 +15,20 @@ import (
 	"time"
 )
 
-// Address returns a free address of this machine that every process of a test can reuse.
+// Address returns a free address of this machine that servers of a test can use one after the
+// other. Its port is below those of the system's own choice, which connections and other tests'
+// servers could get while no server of this test has it.
 func Address(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(10_000))
+		if ln, err := net.Listen("tcp", address); err == nil {
+			ln.Close()
+			return address
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no free port from 20000 to 29999")
+	return ""
 }
 
 // Process is a running server.
@@ -50,6 +57,11 @@ func StartUntil(t testing.TB, cmd *exec.Cmd, url string) *Process {
 		close(p.ended)
 	}()
 	for range Poll(t, 30*time.Second) {
+		select {
+		case <-p.ended:
+			t.Fatalf("the server ended at its start: %s", p.Output())
+		default:
+		}
 		resp, err := http.Get(url)
 		if err != nil {
 			continue
