@@ -146,6 +146,12 @@ func (s *sqliteStmt) scanColumn(i int, dest any) error {
 		return s.scanFloat(i, kind, d)
 	case *[]byte:
 		*d = s.columnBytes(i, kind)
+	case *sql.NullInt64:
+		if d.Valid = kind != sqlite.TypeNull; !d.Valid {
+			d.Int64 = 0
+			return nil
+		}
+		return s.scanInt(i, kind, &d.Int64)
 	case *sql.RawBytes: // valid until the next row, so its memory is used again
 		if *d == nil {
 			*d = sql.RawBytes{}

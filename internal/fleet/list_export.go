@@ -27,7 +27,7 @@ func (s *listQuery) loadRecords(found []candidate) ([]Record, error) {
 		return nil, nil
 	}
 	var ids []string
-	var numbers []int64
+	numbers := make([]int64, 0, len(found))
 	for _, c := range found {
 		if _, ok := s.docs[c.id]; ok {
 			continue
@@ -84,10 +84,10 @@ func (s *listQuery) readRecordsWhere(n int, condition string, args ...any) error
 		s.docs = make(map[string]Record, n)
 	}
 	var texts []byte // all documents, concatenated
+	var d Record
 	var text, state sql.RawBytes
+	var started, paused sql.NullInt64
 	for rows.Next() {
-		var d Record
-		var started, paused sql.NullInt64
 		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &text, &state, &started, &paused); err != nil {
 			return err
 		}

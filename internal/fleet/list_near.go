@@ -89,7 +89,7 @@ func (s *listQuery) startRings(want int) (*ringScan, error) {
 		}
 	}
 	if len(s.filters) == 0 {
-		r.size = min(r.size, 2*want+50)
+		r.size = min(r.size, want+50)
 	}
 	if r.inner > 0 || s.descending {
 		return r, nil
@@ -121,23 +121,38 @@ func (r *ringScan) readFilterSet(set int) error {
 // readNext reads the next ring.
 func (r *ringScan) readNext(want int) (err error) {
 	low, high, rows := r.inner, r.outer, mostRows
-	if r.rings++; r.rings <= 2*maxRings {
-		if low, high, rows, err = r.nextRing(); err != nil {
+	complete := false
+	if r.rings++; r.rings == 1 && r.guess > 0 && r.hasAllRows() {
+		// Each row in the ring is in the list, so the ring is read at once, and counted only if it has
+		// far more rows than expected.
+		low, high = r.ringOfArea(r.guess)
+		most := 3 * r.size
+		if rows, err = r.readRing(low, high, most); err != nil {
+			return err
+		}
+		if complete = rows < most; !complete {
+			r.found, r.guess = nil, r.guess/4
+		}
+	}
+	if !complete {
+		if r.rings <= 2*maxRings {
+			if low, high, rows, err = r.nextRing(); err != nil {
+				return err
+			}
+		}
+		if _, err := r.readRing(low, high, noLimit); err != nil {
 			return err
 		}
 	}
 	r.guess = (high*high - low*low) * float64(r.size) / float64(max(rows, r.size/8))
 	r.rows += rows
-	if err := r.readRing(low, high); err != nil {
-		return err
-	}
 	if r.rings == 1 && low == 0 && len(r.found) < want && high < r.outer {
 		// Few rows match. A wider circle costs less than the ring around this one.
 		wider := min(maxWider, max(2, 1.5*float64(want)/float64(max(1, len(r.found)))))
 		high = min(r.outer, high*math.Sqrt(wider))
 		r.rows += int(float64(rows) * wider)
 		r.found = nil
-		if err := r.readRing(low, high); err != nil {
+		if _, err := r.readRing(low, high, noLimit); err != nil {
 			return err
 		}
 	}
@@ -149,12 +164,18 @@ func (r *ringScan) readNext(want int) (err error) {
 	return nil
 }
 
-// estimateArea returns the area divided by pi of a circle around the point with
-// about size rows, 0 if unknown. Its radius is the distance of the row size/2 cells
-// away in Morton order.
+// hasAllRows reports whether each row in the area of the list is in the list.
+func (s *listQuery) hasAllRows() bool {
+	return len(s.filters) == 0 && len(s.unindexed) == 0 && s.first == ""
+}
+
+// estimateArea returns the area divided by pi of a circle around the point with about size rows, 0 if
+// unknown. Half of the rows are those that follow the point, or precede it, in the order of cells, and
+// the cells between have half of the area. The less area counts: at the edge of a town, one of the two
+// leads across empty land.
 func (s *listQuery) estimateArea(size int) (float64, error) {
 	cell := geo.CellAt(geo.Millionths(s.near.Lat), geo.Millionths(s.near.Lng))
-	area := 0.0
+	var cells int64
 	for _, way := range [...]string{"cell >= $2 ORDER BY cell", "cell <= $2 ORDER BY cell DESC"} {
 		var at int64
 		err := s.q.QueryRow(s.ctx, "SELECT cell FROM vehicles WHERE organization_id = $1 AND cell IS NOT NULL AND "+way+" LIMIT 1 OFFSET $3",
@@ -165,12 +186,11 @@ func (s *listQuery) estimateArea(size int) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		d := s.near.Distance(geo.CellPosition(at))
-		if area == 0 || d*d < area {
-			area = d * d
+		if n := max(at-cell, cell-at); cells == 0 || n < cells {
+			cells = n
 		}
 	}
-	return area, nil
+	return 2 * float64(cells) * geo.CellArea(s.near.Lat) / math.Pi, nil
 }
 
 // nextRing returns the next ring to read and its number of rows: about size, or more
@@ -242,23 +262,27 @@ func (r *ringScan) countRing(low, high float64, bound int) (int, error) {
 	return n, err
 }
 
-// readRing adds the records of the list in a ring.
-func (r *ringScan) readRing(low, high float64) error {
+// readRing adds the records of the list in a ring. It returns the number of rows that it has read: at
+// most bound, and then perhaps not all.
+func (r *ringScan) readRing(low, high float64, bound int) (rows int, err error) {
 	var st keyset.Statement
 	st.Addf("SELECT id, NULL, %s, %s", r.cell, r.rowNumber())
 	r.writeSet(&st, cellSet, r.ringRects(low, high))
 	r.writeResidual(&st, nil, r.cellColumns, false, "")
-	ring := *r.listQuery
-	ring.inside = func(lat, lng int64) bool {
-		return slices.ContainsFunc(r.rects, func(rect geo.Rect) bool { return rect.Contains(lat, lng) }) && r.inside(lat, lng)
+	if bound < noLimit {
+		st.Addf(" LIMIT %s", st.Arg(bound))
 	}
-	found, err := ring.read(&st, math.MaxInt)
-	for _, c := range found {
-		if c.distance >= low && c.distance <= high && r.compare(c, r.position) > 0 {
-			r.found = append(r.found, c)
-		}
+	found, rows, err := r.readInside(&st, math.MaxInt, func(lat, lng int64, distance float64) bool {
+		return distance >= low && distance <= high &&
+			slices.ContainsFunc(r.rects, func(rect geo.Rect) bool { return rect.Contains(lat, lng) }) && r.inside(lat, lng)
+	})
+	found = slices.DeleteFunc(found, func(c candidate) bool { return r.compare(c, r.position) <= 0 })
+	if len(r.found) == 0 {
+		r.found = found
+	} else {
+		r.found = append(r.found, found...)
 	}
-	return err
+	return rows, err
 }
 
 // ringRects returns rects with all positions of the list between two distances.

@@ -612,34 +612,48 @@ func (s *listQuery) scanIndex(w *filter, from, to *scanPosition, want int) ([]ca
 	return s.read(&st, want)
 }
 
-// read runs a statement that selects candidates.
+// read runs a statement that selects candidates, and returns up to want of those in the area of the
+// list.
 func (s *listQuery) read(st *keyset.Statement, want int) ([]candidate, error) {
-	if s.inside == nil && want < math.MaxInt {
-		st.Addf(" LIMIT %s", st.Arg(want))
+	if s.inside == nil {
+		if want < math.MaxInt {
+			st.Addf(" LIMIT %s", st.Arg(want))
+		}
+		found, _, err := s.readInside(st, want, nil)
+		return found, err
 	}
+	found, _, err := s.readInside(st, want, func(lat, lng int64, _ float64) bool { return s.inside(lat, lng) })
+	return found, err
+}
+
+// readInside runs a statement that selects candidates until want of them have a position that inside
+// accepts, with its distance; nil: all. It also returns the number of rows it has read.
+func (s *listQuery) readInside(st *keyset.Statement, want int, inside func(lat, lng int64, distance float64) bool) (found []candidate, read int, err error) {
 	rows, err := s.q.Query(s.ctx, st.String(), st.Args...)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer rows.Close()
-	found := make([]candidate, 0, min(want, maxPage+1))
+	found = make([]candidate, 0, min(want, maxPage+1))
+	var c candidate
+	var id sql.RawBytes
+	var cell, number sql.NullInt64
 	for len(found) < want && rows.Next() {
-		var c candidate
-		var cell, number sql.NullInt64
-		if err := rows.Scan(&c.id, &c.value, &cell, &number); err != nil {
-			return nil, err
+		read++
+		if err := rows.Scan(&id, &c.value, &cell, &number); err != nil {
+			return nil, 0, err
 		}
-		c.row = number.Int64
 		lat, lng := geo.CellPosition(cell.Int64)
-		if s.inside != nil && !(cell.Valid && s.inside(lat, lng)) {
-			continue
-		}
 		if s.near != nil {
 			c.distance = s.near.Distance(lat, lng)
 		}
+		if inside != nil && !(cell.Valid && inside(lat, lng, c.distance)) {
+			continue
+		}
+		c.id, c.row = string(id), number.Int64
 		found = append(found, c)
 	}
-	return found, rows.Err()
+	return found, read, rows.Err()
 }
 
 // A filter set is the result of one index scan, by the number of its filter or one

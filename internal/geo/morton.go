@@ -2,6 +2,7 @@ package geo
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -18,6 +19,12 @@ func CellAt(lat, lng int64) int64 {
 // CellPosition is the inverse of [CellAt].
 func CellPosition(cell int64) (lat, lng int64) {
 	return int64(gatherBits(uint64(cell))) - maxLat, int64(gatherBits(uint64(cell)>>1)) - maxLng
+}
+
+// CellArea returns the area of a cell at a latitude in degrees, in square meters.
+func CellArea(lat float64) float64 {
+	const side = earthRadius * math.Pi / 180 / 1e6
+	return side * side * math.Cos(lat*math.Pi/180)
 }
 
 // RegionBits is the size of a region: the common prefix of the cells of a square of
