@@ -170,3 +170,13 @@ func TestNearRects(t *testing.T) {
 		}
 	})
 }
+
+func TestCellArea(t *testing.T) {
+	for _, lat := range []float64{0, 30, -52.5, 89} {
+		const cells = 1000 // of each side of a square
+		want := Distance(lat, 0, lat, cells*1e-6) * Distance(lat-cells/2*1e-6, 0, lat+cells/2*1e-6, 0)
+		if got := CellArea(lat) * cells * cells; math.Abs(got-want) > 1e-4*want {
+			t.Errorf("at %v: %v square meters, want %v", lat, got, want)
+		}
+	}
+}
