@@ -1536,7 +1536,8 @@ type Alert struct {
 	// Of the ticket that the rule created.
 	TicketNumber *int64    `json:"ticket_number"`
 	UpdatedAt    time.Time `json:"updated_at"`
-	// Percent for battery_low, minutes for what lasted too long, when the alert was raised.
+	// When the alert was raised: percent for battery_low, minutes for the kinds that limit a
+	// duration.
 	Value *int64 `json:"value"`
 	// The vehicle's code when the alert was raised.
 	VehicleCode string `json:"vehicle_code"`
@@ -2174,7 +2175,8 @@ type FleetEventAlert struct {
 	// Of the ticket that the rule created.
 	TicketNumber *int64     `json:"ticket_number"`
 	UpdatedAt    *time.Time `json:"updated_at"`
-	// Percent for battery_low, minutes for what lasted too long, when the alert was raised.
+	// When the alert was raised: percent for battery_low, minutes for the kinds that limit a
+	// duration.
 	Value *int64 `json:"value"`
 	// The vehicle's code when the alert was raised.
 	VehicleCode string `json:"vehicle_code"`
@@ -2677,7 +2679,7 @@ type FleetEventTask struct {
 	UpdatedAt    *time.Time `json:"updated_at"`
 	// Required. The task belongs to the subaccount of its vehicle.
 	VehicleID string `json:"vehicle_id"`
-	// What became of the vehicle when a task that took it out of service was closed.
+	// The outcome for the vehicle when a task that took it out of service was closed.
 	VehicleReturn *VehicleReturn `json:"vehicle_return"`
 }
 
@@ -4000,7 +4002,7 @@ type Task struct {
 	UpdatedAt    time.Time `json:"updated_at"`
 	// Required. The task belongs to the subaccount of its vehicle.
 	VehicleID string `json:"vehicle_id"`
-	// What became of the vehicle when a task that took it out of service was closed.
+	// The outcome for the vehicle when a task that took it out of service was closed.
 	VehicleReturn *VehicleReturn `json:"vehicle_return"`
 
 	raw json.RawMessage
@@ -4414,7 +4416,7 @@ type VehicleEventActor struct {
 
 // VehicleReturn is part of answers.
 type VehicleReturn struct {
-	// Why it is not.
+	// The reason, if it is not.
 	Code    *VehicleReturnCode `json:"code"`
 	Message *string            `json:"message"`
 	// The vehicle is back in service.

@@ -348,7 +348,7 @@ export interface Alert {
   /** Of the ticket that the rule created. */
   ticket_number: number | null;
   updated_at: string;
-  /** Percent for battery_low, minutes for what lasted too long, when the alert was raised. */
+  /** When the alert was raised: percent for battery_low, minutes for the kinds that limit a duration. */
   value: number | null;
   /** The vehicle's code when the alert was raised. */
   vehicle_code: string;
@@ -830,7 +830,7 @@ export interface FleetEventAlert {
   /** Of the ticket that the rule created. */
   ticket_number?: number | null;
   updated_at?: string;
-  /** Percent for battery_low, minutes for what lasted too long, when the alert was raised. */
+  /** When the alert was raised: percent for battery_low, minutes for the kinds that limit a duration. */
   value: number | null;
   /** The vehicle's code when the alert was raised. */
   vehicle_code: string;
@@ -1162,7 +1162,7 @@ export interface FleetEventTask {
   updated_at?: string;
   /** Required. The task belongs to the subaccount of its vehicle. */
   vehicle_id: string;
-  /** What became of the vehicle when a task that took it out of service was closed. */
+  /** The outcome for the vehicle when a task that took it out of service was closed. */
   vehicle_return?: VehicleReturn | null;
 }
 
@@ -2200,7 +2200,7 @@ export interface Task {
   updated_at: string;
   /** Required. The task belongs to the subaccount of its vehicle. */
   vehicle_id: string;
-  /** What became of the vehicle when a task that took it out of service was closed. */
+  /** The outcome for the vehicle when a task that took it out of service was closed. */
   vehicle_return: VehicleReturn | null;
 }
 
@@ -2507,7 +2507,7 @@ export interface VehicleEventActor {
 }
 
 export interface VehicleReturn {
-  /** Why it is not. */
+  /** The reason, if it is not. */
   code: OrUnknown<VehicleReturnCode> | null;
   message: string | null;
   /** The vehicle is back in service. */

@@ -43,7 +43,7 @@ var alertRecord = &schema.Record{Name: "alert", Doc: "An alert of a vehicle. A v
 	{Name: "vehicle_code", Type: schema.Text(), Doc: "The vehicle's code when the alert was raised.", Example: "B-0417"},
 	{Name: "ride_id", Type: schema.ID(), Nullable: true, Doc: "The ride that was open when the alert was raised."},
 	{Name: "state", Type: schema.Enum(alertStates...)},
-	{Name: "value", Type: schema.Integer(), Nullable: true, Doc: "Percent for battery_low, minutes for what lasted too long, when the alert was raised."},
+	{Name: "value", Type: schema.Integer(), Nullable: true, Doc: "When the alert was raised: percent for battery_low, minutes for the kinds that limit a duration."},
 	{Name: "location", Type: position(), Nullable: true, Doc: "Of the vehicle when the alert was raised."},
 	{Name: "raised_at", Type: schema.Timestamp()},
 	{Name: "cleared_at", Type: schema.Timestamp(), Nullable: true},

@@ -43,7 +43,9 @@ final class Alert extends Record
         /** Of the ticket that the rule created. */
         public readonly ?int $ticketNumber,
         public readonly \DateTimeImmutable $updatedAt,
-        /** Percent for battery_low, minutes for what lasted too long, when the alert was raised. */
+        /**
+         * When the alert was raised: percent for battery_low, minutes for the kinds that limit a duration.
+         */
         public readonly ?int $value,
         /** The vehicle's code when the alert was raised. */
         public readonly string $vehicleCode,

@@ -66,7 +66,7 @@ final class FleetEventTask extends Record
         public readonly ?\DateTimeImmutable $updatedAt,
         /** Required. The task belongs to the subaccount of its vehicle. */
         public readonly string $vehicleId,
-        /** What became of the vehicle when a task that took it out of service was closed. */
+        /** The outcome for the vehicle when a task that took it out of service was closed. */
         public readonly ?VehicleReturn $vehicleReturn,
         \stdClass $source,
     ) {

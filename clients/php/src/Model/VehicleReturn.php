@@ -14,7 +14,7 @@ use Kickstand\Record;
 final class VehicleReturn extends Record
 {
     private function __construct(
-        /** Why it is not. See {@see Enum\VehicleReturnCode}. */
+        /** The reason, if it is not. See {@see Enum\VehicleReturnCode}. */
         public readonly ?string $code,
         public readonly ?string $message,
         /** The vehicle is back in service. */

@@ -135,7 +135,9 @@ class FleetEventAlert(Record):
     """Of the ticket that the rule created."""
     updated_at: datetime | None
     value: int | None
-    """Percent for battery_low, minutes for what lasted too long, when the alert was raised."""
+    """When the alert was raised: percent for battery_low, minutes for the kinds that limit a
+    duration.
+    """
     vehicle_code: str
     """The vehicle's code when the alert was raised."""
     vehicle_id: str
@@ -524,7 +526,7 @@ class FleetEventTask(Record):
     vehicle_id: str
     """Required. The task belongs to the subaccount of its vehicle."""
     vehicle_return: VehicleReturn | None
-    """What became of the vehicle when a task that took it out of service was closed."""
+    """The outcome for the vehicle when a task that took it out of service was closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

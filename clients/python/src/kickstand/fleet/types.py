@@ -414,7 +414,9 @@ class Alert(Record):
     """Of the ticket that the rule created."""
     updated_at: datetime
     value: int | None
-    """Percent for battery_low, minutes for what lasted too long, when the alert was raised."""
+    """When the alert was raised: percent for battery_low, minutes for the kinds that limit a
+    duration.
+    """
     vehicle_code: str
     """The vehicle's code when the alert was raised."""
     vehicle_id: str
@@ -1874,7 +1876,7 @@ class Task(Record):
     vehicle_id: str
     """Required. The task belongs to the subaccount of its vehicle."""
     vehicle_return: VehicleReturn | None
-    """What became of the vehicle when a task that took it out of service was closed."""
+    """The outcome for the vehicle when a task that took it out of service was closed."""
 
 
 class TaskCreate(TypedDict, total=False):
@@ -2232,7 +2234,7 @@ class VehicleReturn(Record):
     """The vehicle return."""
 
     code: VehicleReturnCode | None
-    """Why it is not."""
+    """The reason, if it is not."""
     message: str | None
     returned: bool
     """The vehicle is back in service."""

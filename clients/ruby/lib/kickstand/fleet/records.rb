@@ -52,7 +52,8 @@ module Kickstand
     member :ticket_number
     # @return [Time]
     member :updated_at, Type::TIME
-    # @return [Integer, nil] Percent for battery_low, minutes for what lasted too long, when the alert was raised.
+    # @return [Integer, nil] When the alert was raised: percent for battery_low, minutes for the kinds that limit a
+    #   duration.
     member :value
     # @return [String] The vehicle's code when the alert was raised.
     member :vehicle_code
@@ -563,7 +564,8 @@ module Kickstand
     member :ticket_number
     # @return [Time, nil]
     member :updated_at, Type::TIME
-    # @return [Integer, nil] Percent for battery_low, minutes for what lasted too long, when the alert was raised.
+    # @return [Integer, nil] When the alert was raised: percent for battery_low, minutes for the kinds that limit a
+    #   duration.
     member :value
     # @return [String] The vehicle's code when the alert was raised.
     member :vehicle_code
@@ -957,7 +959,7 @@ module Kickstand
     member :updated_at, Type::TIME
     # @return [String] Required. The task belongs to the subaccount of its vehicle.
     member :vehicle_id
-    # @return [VehicleReturn, nil] What became of the vehicle when a task that took it out of service was closed.
+    # @return [VehicleReturn, nil] The outcome for the vehicle when a task that took it out of service was closed.
     member :vehicle_return, Type.record(:VehicleReturn)
   end
 
@@ -1860,7 +1862,7 @@ module Kickstand
     member :updated_at, Type::TIME
     # @return [String] Required. The task belongs to the subaccount of its vehicle.
     member :vehicle_id
-    # @return [VehicleReturn, nil] What became of the vehicle when a task that took it out of service was closed.
+    # @return [VehicleReturn, nil] The outcome for the vehicle when a task that took it out of service was closed.
     member :vehicle_return, Type.record(:VehicleReturn)
   end
 
@@ -2065,7 +2067,7 @@ module Kickstand
   end
 
   class VehicleReturn < Record
-    # @return [String, nil] Why it is not. One of {VehicleReturnCode}.
+    # @return [String, nil] The reason, if it is not. One of {VehicleReturnCode}.
     member :code
     # @return [String, nil]
     member :message
