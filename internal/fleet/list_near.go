@@ -65,6 +65,7 @@ type ringScan struct {
 	position     candidate // the list starts after it
 	inner, outer float64   // the distances that remain
 	size         int       // target number of rows of a ring
+	first        int       // that of the first ring if it is read without counting; 0: it is counted
 	guess        float64   // expected area of the next ring divided by pi; 0: unknown
 	rings, rows  int       // read until now, about
 	found        []candidate
@@ -89,14 +90,22 @@ func (s *listQuery) startRings(want int) (*ringScan, error) {
 		}
 	}
 	if len(s.filters) == 0 {
-		r.size = min(r.size, want+50)
+		r.size = min(r.size, 2*want+50)
 	}
 	if r.inner > 0 || s.descending {
 		return r, nil
 	}
+	if s.onlyNear() {
+		r.first = want + 50
+	}
 	var err error
-	r.guess, err = s.estimateArea(r.size)
+	r.guess, err = s.estimateArea(cmp.Or(r.first, r.size))
 	return r, err
+}
+
+// onlyNear reports whether the circle is the only condition of the list.
+func (s *listQuery) onlyNear() bool {
+	return len(s.filters) == 0 && len(s.unindexed) == 0 && s.first == "" && slices.Equal(s.rects, s.near.Ring(0, s.near.RadiusMeters))
 }
 
 // compare orders candidates as the list does.
@@ -122,11 +131,11 @@ func (r *ringScan) readFilterSet(set int) error {
 func (r *ringScan) readNext(want int) (err error) {
 	low, high, rows := r.inner, r.outer, mostRows
 	complete := false
-	if r.rings++; r.rings == 1 && r.guess > 0 && r.hasAllRows() {
-		// Each row in the ring is in the list, so the ring is read at once, and counted only if it has
-		// far more rows than expected.
+	if r.rings++; r.rings == 1 && r.guess > 0 && r.first > 0 {
+		// Most rows that are read are in the list, so the ring is counted only if it has far more rows
+		// than expected.
 		low, high = r.ringOfArea(r.guess)
-		most := 3 * r.size
+		most := 3 * r.first
 		if rows, err = r.readRing(low, high, most); err != nil {
 			return err
 		}
@@ -164,15 +173,10 @@ func (r *ringScan) readNext(want int) (err error) {
 	return nil
 }
 
-// hasAllRows reports whether each row in the area of the list is in the list.
-func (s *listQuery) hasAllRows() bool {
-	return len(s.filters) == 0 && len(s.unindexed) == 0 && s.first == ""
-}
-
 // estimateArea returns the area divided by pi of a circle around the point with about size rows, 0 if
-// unknown. Half of the rows are those that follow the point, or precede it, in the order of cells, and
-// the cells between have half of the area. The less area counts: at the edge of a town, one of the two
-// leads across empty land.
+// unknown: twice the area of the cells from the point to the row size/2 places away in Morton order.
+// Of the two directions the smaller area counts, because at the edge of a town one of them crosses
+// empty land.
 func (s *listQuery) estimateArea(size int) (float64, error) {
 	cell := geo.CellAt(geo.Millionths(s.near.Lat), geo.Millionths(s.near.Lng))
 	var cells int64

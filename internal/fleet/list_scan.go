@@ -626,8 +626,8 @@ func (s *listQuery) read(st *keyset.Statement, want int) ([]candidate, error) {
 	return found, err
 }
 
-// readInside runs a statement that selects candidates until want of them have a position that inside
-// accepts, with its distance; nil: all. It also returns the number of rows it has read.
+// readInside runs a statement that selects candidates, and returns the first want that inside accepts
+// by their position and distance; nil accepts all. It also returns the number of rows it has read.
 func (s *listQuery) readInside(st *keyset.Statement, want int, inside func(lat, lng int64, distance float64) bool) (found []candidate, read int, err error) {
 	rows, err := s.q.Query(s.ctx, st.String(), st.Args...)
 	if err != nil {
