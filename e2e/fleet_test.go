@@ -43,7 +43,7 @@ func TestRideAppears(t *testing.T) {
 	vehicle := vehicles.Data[0]
 	v := p.as(t, robin)
 	v.open("/fleet/map")
-	v.find("svg .dot")
+	v.find("svg .dot, svg .cluster") // vehicles close together are a cluster, which may be all of them
 	v.checkLayout()
 	list, page := v.tab(), v.tab()
 	list.open("/fleet/rides")
