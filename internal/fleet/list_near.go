@@ -280,11 +280,10 @@ func (r *ringScan) readRing(low, high float64, bound int) (rows int, err error) 
 		return distance >= low && distance <= high &&
 			slices.ContainsFunc(r.rects, func(rect geo.Rect) bool { return rect.Contains(lat, lng) }) && r.inside(lat, lng)
 	})
-	found = slices.DeleteFunc(found, func(c candidate) bool { return r.compare(c, r.position) <= 0 })
-	if len(r.found) == 0 {
-		r.found = found
-	} else {
-		r.found = append(r.found, found...)
+	for _, c := range found {
+		if r.compare(c, r.position) > 0 {
+			r.found = append(r.found, c)
+		}
 	}
 	return rows, err
 }
