@@ -142,7 +142,7 @@ func (a *App) openFleetAPI(f Fleet, live, sandbox fleetBase) (*rest.API, error) 
 	if !f.Live() {
 		base, name = sandbox, "sandbox"
 	}
-	c, err := describeFleet(&fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, TrackerURL: a.TrackerURL(&f, ""), Account: a.fleetAccount, Live: a.live}, base)
+	c, err := describeFleet(&fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, TrackerURL: a.TrackerURL(&f, ""), Account: a.fleetAccount, Live: a.live, Quotas: a.Quotas}, base)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 		feed, data string
 	}{{a.Fleet, live, gbfs.Path, mds.Path}, {a.Sandbox, sandbox, gbfs.SandboxPath, mds.SandboxPath}} {
 		fleetpages.Register(site, fleetpages.Config{
-			Fleet: f.Service, DB: f.DB, Log: f.Audit, Desk: a.Desk, DeskDB: a.DB, API: f.api.String(), Feed: a.BaseURL + f.feed, Tiles: a.mapTiles,
+			Fleet: f.Service, DB: f.DB, Log: f.Audit, Desk: a.Desk, DeskDB: a.DB, API: f.api.String(), Feed: a.BaseURL + f.feed, Tiles: a.mapTiles, Quotas: a.Quotas,
 			Agencies: a.BaseURL + strings.TrimSuffix(f.data, "/"), Members: a.Accounts.Members,
 		})
 	}

@@ -26,7 +26,7 @@ func (a *App) openQuotas(out *outbox) *quota.Service {
 		a.metrics.AddQuota(string(q))
 	}
 	return quota.Open(quota.Config{
-		DB: a.DB, Queue: a.queue, Plans: a.config.Quotas, CountWebhooks: webhook.Total, Files: countedFiles,
+		DB: a.DB, Queue: a.queue, Plans: a.config.Quotas, CountWebhooks: webhook.Total, Files: countedFiles, Elsewhere: a.photoBytes,
 		Plan: func(ctx context.Context, q db.Querier, organizationID string) (string, error) {
 			plan, err := a.Accounts.Plan(ctx, q, organizationID)
 			return string(plan), err
@@ -34,6 +34,16 @@ func (a *App) openQuotas(out *outbox) *quota.Service {
 		Admins: admins{a.Accounts}, Mailer: out, BaseURL: a.config.BaseURL, Audit: a.Audit,
 		Observe: func(q quota.Quota, outcome string) { a.metrics.Quota(string(q), outcome) }, Logger: a.log,
 	})
+}
+
+// photoBytes returns the bytes of an organization's photos of tasks, in both fleets.
+func (a *App) photoBytes(ctx context.Context, organizationID string) (int64, error) {
+	live, err := a.Fleet.PhotoBytes(ctx, organizationID)
+	if err != nil {
+		return 0, err
+	}
+	sandbox, err := a.Sandbox.PhotoBytes(ctx, organizationID)
+	return live + sandbox, err
 }
 
 // countStorage counts the files of all organizations with limited storage that are not counted

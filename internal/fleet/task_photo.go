@@ -117,3 +117,12 @@ func (s *Service) DeleteTaskPhotoTx(ctx context.Context, tx *db.Tx, organization
 	t.Photos = slices.DeleteFunc(slices.Clone(t.Photos), func(p TaskPhoto) bool { return p.ID == photoID })
 	return t, s.saveTask(ctx, tx, a, &before, &t, by)
 }
+
+// PhotoBytes returns the size of all photos of an organization.
+func (s *Service) PhotoBytes(ctx context.Context, organizationID string) (n int64, err error) {
+	err = s.db.QueryRow(ctx, "SELECT coalesce(sum(length(content)), 0) FROM task_photos WHERE organization_id = $1", organizationID).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("sum up photos: %w", err)
+	}
+	return n, nil
+}

@@ -72,6 +72,13 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, organizationID string, c
 		RETURNING storage, messages`, organizationID, sum.storage, today, sum.messages).Scan(&now.storage, &now.messages); err != nil {
 		return fmt.Errorf("count use: %w", err)
 	}
+	if sum.storage > 0 {
+		n, err := s.others.Load(organizationID, func() (int64, error) { return s.c.Elsewhere(ctx, organizationID) })
+		if err != nil {
+			return fmt.Errorf("count files elsewhere: %w", err)
+		}
+		now.storage += n
+	}
 	if mode == Enforced {
 		if err := s.enforce(ctx, tx, organizationID, now, sum, tx.Now); err != nil {
 			return err

@@ -11,8 +11,9 @@
 // transactions that reach a limit at the same time the second one sees the first.
 //
 // [Storage] is the sum of the files in the blob store: attachments, loaded pictures of mails, and
-// raw requests that are too large for their row. Equal files count each time, although the store has
-// them once. The row of a file stores whether it is counted. So files that were stored before the
+// raw requests that are too large for their row, and of the files in other databases
+// ([Config].Elsewhere), which are not part of the row of use. Equal files count each time, although
+// the store has them once. The row of a file stores whether it is counted. So files that were stored before the
 // organization had a limit, or by a previous version of the program, can be counted later, in steps
 // and while others write, and deleting a file gives back exactly what was counted.
 //
@@ -126,9 +127,12 @@ type Config struct {
 	CountWebhooks func(ctx context.Context, q db.Querier, organizationID string) (int64, error)
 	// Files are queries of all counted files, with the columns organization_id and size. The
 	// packages that store files define them.
-	Files  []string
-	Admins mail.Admins
-	Mailer mail.Enqueuer
+	Files []string
+	// Elsewhere returns the bytes of an organization's files in other databases, which count as
+	// [Storage]. It must not need the caller's transaction to end. nil: none.
+	Elsewhere func(ctx context.Context, organizationID string) (int64, error)
+	Admins    mail.Admins
+	Mailer    mail.Enqueuer
 	// BaseURL is the URL of the dashboard, for links in mails.
 	BaseURL string
 	Audit   *audit.Log // nil records nothing
@@ -144,16 +148,20 @@ type Service struct {
 	c      Config
 	log    *slog.Logger
 	limits *cache.Cache[string, map[Quota]Limit] // by organization
+	others *cache.Cache[string, int64]           // bytes of files in other databases
 }
 
 // Open returns a service, registered as the queue's worker of its notices.
 func Open(c Config) *Service {
-	s := &Service{c: c, log: c.Logger, limits: cache.New[string, map[Quota]Limit](maxCached, limitsTTL)}
+	s := &Service{c: c, log: c.Logger, limits: cache.New[string, map[Quota]Limit](maxCached, limitsTTL), others: cache.New[string, int64](maxCached, limitsTTL)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.c.Observe == nil {
 		s.c.Observe = func(Quota, string) {}
+	}
+	if s.c.Elsewhere == nil {
+		s.c.Elsewhere = func(context.Context, string) (int64, error) { return 0, nil }
 	}
 	c.Queue.Handle(queue.Worker{Kind: noticeKind, Run: s.sendNotice})
 	return s
@@ -255,6 +263,13 @@ func (s *Service) Usage(ctx context.Context, organizationID string) ([]Usage, er
 	if r.day < day(s.c.DB.Now()) {
 		r.messages = 0
 	}
+	if limits[Storage].Max != Unlimited {
+		n, err := s.c.Elsewhere(ctx, organizationID)
+		if err != nil {
+			return nil, err
+		}
+		r.storage += n
+	}
 	used := map[Quota]int64{Storage: r.storage, Messages: r.messages, Webhooks: hooks}
 	list := make([]Usage, len(All))
 	for i, q := range All {
@@ -281,6 +296,7 @@ func (s *Service) CheckWebhooks(ctx context.Context, q db.Querier, organizationI
 
 // Check returns the refusal of a message with files of so many bytes, before they are stored; nil
 // if it seems possible. The transaction that writes the message decides. A note counts as no message.
+// Files elsewhere are checked as those of a note.
 func (s *Service) Check(ctx context.Context, organizationID string, bytes int64, note bool) error {
 	change := use{storage: bytes, messages: 1}
 	if note {
@@ -300,6 +316,13 @@ func (s *Service) Check(ctx context.Context, organizationID string, bytes int64,
 	}
 	if r.day < day(now) {
 		r.messages = 0
+	}
+	if change.storage > 0 && limits[Storage].Max != Unlimited {
+		n, err := s.c.Elsewhere(ctx, organizationID)
+		if err != nil {
+			return err
+		}
+		r.storage += n
 	}
 	r.storage += change.storage
 	r.messages += change.messages
@@ -346,7 +369,7 @@ func (s *Service) refuse(q Quota, limit, used int64, at time.Time) error {
 	e := &problem.Error{Kind: problem.Precondition, Code: CodeExceeded, Details: map[string]any{"quota": q, "limit": limit, "used": used}}
 	switch q {
 	case Storage:
-		e.Message = fmt.Sprintf("the organization is limited to %s of files, of which %s are used; delete tickets with files, or ask for a higher limit", q.Amount(limit), q.Amount(used))
+		e.Message = fmt.Sprintf("the organization is limited to %s of files, of which %s are used; delete tickets with files or photos of tasks, or ask for a higher limit", q.Amount(limit), q.Amount(used))
 	case Webhooks:
 		e.Message = fmt.Sprintf("the organization is limited to %s; delete one first, or ask for a higher limit", q.Amount(limit))
 	case Messages:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,6 +203,37 @@ func TestCounted(t *testing.T) {
 		return nil
 	}))
 	quotatest.WantSums(t, f.db, files)
+}
+
+// TestElsewhere: files in other databases are part of what is used, but not of the row.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	var photos atomic.Int64
+	f.Service = quotatest.Open(f.db, queue.Open(f.db, queue.Config{}), quota.Limits{quota.Storage: 1000}, func(c *quota.Config) {
+		c.Elsewhere = func(_ context.Context, organizationID string) (int64, error) {
+			if organizationID != orgA {
+				return 0, nil
+			}
+			return photos.Load(), nil
+		}
+	})
+	photos.Store(600)
+	f.must(f.store(orgA, 300, quota.Enforced))
+	f.must(f.Check(t.Context(), orgA, 100, true))
+	used := map[string]any{"quota": quota.Storage, "limit": int64(1000), "used": int64(900)}
+	wantRefused(t, f.Check(t.Context(), orgA, 101, true), problem.Precondition, quota.CodeExceeded, used, "of which 900 B are used; delete tickets with files or photos of tasks")
+	wantRefused(t, f.store(orgA, 101, quota.Enforced), problem.Precondition, quota.CodeExceeded, used, "limited to 1 kB")
+	f.must(f.store(orgB, 1000, quota.Enforced))
+	list, err := f.Usage(t.Context(), orgA)
+	if err != nil || list[0].Used != 900 {
+		t.Errorf("used %+v, %v; want 900", list, err)
+	}
+	photos.Store(0) // all deleted
+	f.must(f.Check(t.Context(), orgA, 700, true))
+	if row := quotatest.Storage(t, f.db, orgA); row != 300 {
+		t.Errorf("the row has %d, want 300", row)
+	}
 }
 
 // TestOneRowPerTransaction: the changes of a transaction are added up, and nothing is written

@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/live"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -62,6 +63,7 @@ type API struct {
 	// Account returns the name and plan of an organization, and the plan's requests per minute.
 	Account func(ctx context.Context, organizationID string) (Account, error)
 	Live    *live.Hub // gets [EventsTopic]
+	Quotas  *quota.Service
 
 	streams openStreams
 	known   sync.Map // organizations with an existing fleet, by id

@@ -52,6 +52,7 @@ type environment struct {
 	fleet            *fleet.Service
 	db               *db.DB
 	audit            *audit.Log
+	surface          *fleetapi.API
 	routes           []rest.Route
 	api              *rest.API
 }
@@ -105,7 +106,7 @@ func (r *rig) open(name apikey.Environment, base string) *environment {
 		}
 		return fleetapi.Account{Name: "Other", RateLimit: 60}, nil
 	}, Live: hub}
-	e.routes = routes.Routes()
+	e.surface, e.routes = routes, routes.Routes()
 	webhooks, err := fleetapi.Deliveries(name == apikey.Live)
 	if err != nil {
 		r.Fatal(err)

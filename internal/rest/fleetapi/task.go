@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
@@ -107,7 +108,7 @@ func (a *API) taskRoutes() []rest.Route {
 		Needs: needs("vehicles", apikey.Update), Input: taskRecord, Output: taskRecord, Codes: []string{"invalid_transition", "already_exists"}, Handle: a.updateTask,
 	}, {
 		Method: "POST", Path: "/tasks/{id}/photos", ID: "createTaskPhoto", Tag: "Tasks", Summary: "Add a photo to a task",
-		Needs: needs("vehicles", apikey.Update), Input: photoRecord, MaxBody: maxPhotoBody + 1<<10, Output: taskRecord, Status: 200, Handle: a.createTaskPhoto,
+		Needs: needs("vehicles", apikey.Update), Input: photoRecord, MaxBody: maxPhotoBody + 1<<10, Output: taskRecord, Status: 200, Codes: []string{quota.CodeExceeded}, Handle: a.createTaskPhoto,
 	}, {
 		Method: "GET", Path: "/tasks/{id}/photos/{photo_id}", ID: "getTaskPhoto", Tag: "Tasks", Summary: "Read a photo of a task",
 		Needs: needs("vehicles", apikey.Read), File: true, Handle: a.getTaskPhoto,
@@ -207,22 +208,29 @@ func (a *API) lockTask(ctx context.Context, tx *db.Tx, r *rest.Request) (t fleet
 }
 
 func (a *API) createTaskPhoto(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	if _, err := a.readTask(ctx, r); err != nil {
+		return rest.Response{}, err
+	}
+	var in struct {
+		Photo string `json:"photo"`
+	}
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	file, err := base64.StdEncoding.DecodeString(in.Photo)
+	if err != nil {
+		var v problem.Validation
+		v.AddCode("invalid_format", "photo", "must be base64")
+		return rest.Response{}, v.Err()
+	}
+	// Before the transaction, because the use of storage is in other databases.
+	if err := a.Quotas.Check(ctx, r.Key.OrganizationID, int64(len(file)), true); err != nil {
+		return rest.Response{}, err
+	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 		t, _, err := a.lockTask(ctx, tx, r)
 		if err != nil {
 			return rest.Response{}, err
-		}
-		var in struct {
-			Photo string `json:"photo"`
-		}
-		if err := r.Decode(&in); err != nil {
-			return rest.Response{}, err
-		}
-		file, err := base64.StdEncoding.DecodeString(in.Photo)
-		if err != nil {
-			var v problem.Validation
-			v.AddCode("invalid_format", "photo", "must be base64")
-			return rest.Response{}, v.Err()
 		}
 		t, err = a.Fleet.AddTaskPhotoTx(ctx, tx, r.Key.OrganizationID, t, file, actorOf(r))
 		if err != nil {

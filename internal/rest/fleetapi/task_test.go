@@ -2,9 +2,13 @@ package fleetapi_test
 
 import (
 	"encoding/base64"
+	"strings"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
+	"github.com/kickstand-dev/kickstand/internal/quota/quotatest"
 )
 
 // A task that is sent back as it was read is unchanged, and its photo is read as it was sent.
@@ -33,6 +37,28 @@ func TestTaskRoundTrip(t *testing.T) {
 	done := send(t, p.Client, "PUT", path, `{"state":"done"}`, 200)
 	if back, _ := done["vehicle_return"].(map[string]any); back["returned"] != true || done.text("next_task_id") == "" {
 		t.Errorf("done: %v", done)
+	}
+}
+
+// A photo beyond the organization's storage is refused, and room comes back with each that is deleted.
+func TestPhotoQuota(t *testing.T) {
+	r := newRig(t)
+	p := r.live.tenant(t, ours)
+	size := int64(base64.StdEncoding.DecodedLen(len(picture)) - strings.Count(picture, "="))
+	r.live.surface.Quotas = quotatest.Open(r.desk, queue.Open(r.desk, queue.Config{}), quota.Limits{quota.Storage: 2*size + 1}, func(c *quota.Config) {
+		c.Elsewhere = p.fleet.PhotoBytes
+	})
+	photos := "/tasks/" + p.task().text("id") + "/photos"
+	body := jsonOf(t, fields{"photo": picture})
+	send(t, p.Client, "POST", photos, body, 200)
+	stored := send(t, p.Client, "POST", photos, body, 200)["photos"].([]any)
+	refused(t, "a third photo", p.Do("POST", photos, body), 403, "quota_exceeded")
+	refused(t, "a photo of no task", p.Do("POST", "/tasks/tsk_none/photos", body), 404, "not_found")
+	refused(t, "no base64", p.Do("POST", photos, `{"photo":"***"}`), 422, "validation_failed", "#/photo invalid_format")
+	send(t, p.Client, "DELETE", photos+"/"+stored[0].(map[string]any)["id"].(string), "", 204)
+	send(t, p.Client, "POST", photos, body, 200)
+	if n, err := p.fleet.PhotoBytes(t.Context(), ours); err != nil || n != 2*size {
+		t.Errorf("stored %d bytes, %v; want %d", n, err, 2*size)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/tiles"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -49,6 +50,8 @@ type Config struct {
 	Agencies string
 
 	Tiles *tiles.Map // the background of maps
+
+	Quotas *quota.Service // of storage, for photos
 
 	// Members returns the members of an organization, who can be assigned tasks.
 	Members func(ctx context.Context, organizationID string) ([]account.User, error)

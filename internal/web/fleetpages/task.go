@@ -415,7 +415,15 @@ func (p *pages) addTaskPhoto(w http.ResponseWriter, r *web.Request) error {
 	case len(form.Files) == 0:
 		return p.Redirect(w, path, web.Notice{Text: "No photo was chosen.", Bad: true})
 	}
-	err := p.write(r, func(ctx context.Context, tx *db.Tx) error {
+	var size int64
+	for _, f := range form.Files {
+		size += int64(len(f.Data))
+	}
+	err := p.Quotas.Check(r.Context(), r.OrganizationID, size, true)
+	if err != nil {
+		return err
+	}
+	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
 		for _, f := range form.Files {
 			t, err := p.Fleet.LockTaskTx(ctx, tx, r.OrganizationID, r.PathValue("id"))
 			if err != nil {
