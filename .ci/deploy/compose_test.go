@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -406,11 +407,19 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
+// freePort returns a port that nobody listens on, below those of the system's own choice, which others
+// could get before it is used.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l := must(net.Listen("tcp", "127.0.0.1:0"))
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for range 100 {
+		port := 20_000 + rand.IntN(10_000)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port from 20000 to 29999")
+	return 0
 }
 
 // run runs a command and returns its output.

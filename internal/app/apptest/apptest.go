@@ -3,9 +3,7 @@ package apptest
 
 import (
 	"bytes"
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -13,22 +11,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
 // Address returns a free address of this machine that servers of a test can use one after the
-// other. Its port is below those of the system's own choice, which connections and other tests'
-// servers could get while no server of this test has it.
+// other.
 func Address(t testing.TB) string {
 	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(10_000))
-		if ln, err := net.Listen("tcp", address); err == nil {
-			ln.Close()
-			return address
-		}
-	}
-	t.Fatal("no free port from 20000 to 29999")
-	return ""
+	return net.JoinHostPort("127.0.0.1", dbtest.FreePort(t))
 }
 
 // Process is a running server.

@@ -3,7 +3,6 @@ package dbtest
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -57,7 +56,7 @@ func newServer(t testing.TB, parent string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{t: t, folder: folder, port: freePort(t)}
+	s := &Server{t: t, folder: folder, port: FreePort(t)}
 	if uid, gid, other := owner(t); other {
 		if err := os.Chown(folder, uid, gid); err != nil {
 			t.Fatal(err)
@@ -72,17 +71,6 @@ func newServer(t testing.TB, parent string) *Server {
 		os.RemoveAll(folder)
 	})
 	return s
-}
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	return port
 }
 
 // owner returns the user that runs servers, if it is another one: PostgreSQL refuses root.
@@ -289,7 +277,7 @@ func (s *Server) signal(which syscall.Signal) {
 func NewPooler(s *Server) *Server {
 	t := s.t
 	t.Helper()
-	p := &Server{t: t, port: freePort(t)}
+	p := &Server{t: t, port: FreePort(t)}
 	config := filepath.Join(s.folder, "pgbouncer.ini")
 	text := fmt.Sprintf("[databases]\n* = user=postgres host=127.0.0.1 port=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %s\n"+
 		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 10\nmax_client_conn = 500\n", s.port, p.port)
