@@ -269,10 +269,16 @@ func (a *API) getDelivery(ctx context.Context, r *rest.Request) (rest.Response, 
 	}
 	w := wireOfDelivery(&d)
 	w.Attempts = wired(attempts, wireOfRequest)
-	if d.Event == event.AuditRecorded && !mayAudit(r) {
-		for i := range w.Attempts {
-			if q := w.Attempts[i].Request; q != nil {
-				q.Body = nil
+	if !mayAudit(r) {
+		hook, err := a.Webhooks.Find(ctx, r.Key.OrganizationID, d.WebhookID)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if d.Event == event.AuditRecorded || hook.Source.OfFleet() {
+			for i := range w.Attempts {
+				if q := w.Attempts[i].Request; q != nil {
+					q.Body = nil
+				}
 			}
 		}
 	}

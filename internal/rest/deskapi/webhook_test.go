@@ -476,6 +476,30 @@ func TestAttackFleetByHelpdeskKey(t *testing.T) {
 	}
 }
 
+// TestFleetBodiesAreWithheld: a key that may read webhooks, but not the settings, sees the deliveries of
+// a webhook of the fleet without their bodies.
+func TestFleetBodiesAreWithheld(t *testing.T) {
+	r := newRig(t)
+	rc := newReceiver(t)
+	admin := r.admin()
+	at := "/webhooks/" + send(t, admin, "POST", "/webhooks", jsonOf(t, fields{"url": rc.URL, "events": []string{"*"}, "source": "fleet"}), 201).text("id")
+	path := at + "/deliveries/" + send(t, admin, "POST", at+"/test", "", 200).text("delivery_id")
+	body := func(c *resttest.Client) any {
+		t.Helper()
+		attempts := send(t, c, "GET", path, "", 200).list("attempts")
+		if len(attempts) != 1 {
+			t.Fatalf("got %d attempts", len(attempts))
+		}
+		return attempts[0]["request"].(map[string]any)["body"]
+	}
+	if got, _ := body(admin).(string); !strings.Contains(got, `"livemode":true`) {
+		t.Errorf("an admin's key got %q", got)
+	}
+	if got := body(r.Client); got != nil {
+		t.Errorf("a key without settings.read got %v", got)
+	}
+}
+
 // TestAttackReplayToAnotherKey: a key without permission to read the audit log repeats the
 // request with which an admin's key subscribed to it, to get the secret.
 func TestAttackReplayToAnotherKey(t *testing.T) {
