@@ -79,16 +79,25 @@ func (a *App) relayAlertsOf(ctx context.Context, organizationID string) error {
 	return nil
 }
 
-// alertRecipients returns the ids of the users to notify of an alert.
+// alertRecipients returns the ids of the users to notify of an alert: those of its rule, or the admins
+// if none of them is a member any more.
 func (a *App) alertRecipients(ctx context.Context, organizationID string, l *fleet.AlertRelay) ([]string, error) {
-	switch l.Notify {
-	case fleet.NotifyUsers:
-		return l.UserIDs, nil
-	case fleet.NotifyAdmins:
-		members, err := a.Accounts.Members(ctx, organizationID)
-		return adminIDs(members), err
+	if l.Notify != fleet.NotifyUsers && l.Notify != fleet.NotifyAdmins {
+		return nil, nil
 	}
-	return nil, nil
+	members, err := a.Accounts.Members(ctx, organizationID)
+	if err != nil {
+		return nil, err
+	}
+	if l.Notify == fleet.NotifyUsers {
+		named := slices.DeleteFunc(slices.Clone(l.UserIDs), func(id string) bool {
+			return !slices.ContainsFunc(members, func(m account.User) bool { return m.ID == id })
+		})
+		if len(named) > 0 {
+			return named, nil
+		}
+	}
+	return adminIDs(members), nil
 }
 
 // relayOverdueTasks writes the notices of overdue tasks of production, as relayAlerts does: each

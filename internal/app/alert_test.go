@@ -128,6 +128,24 @@ func TestAlertTicketIsUsedAgain(t *testing.T) {
 			t.Errorf("an alert has no ticket: %s", l.JSON)
 		}
 	}
+	if err := a.DB.Write(ctx, func(tx *db.Tx) error { // merged into the open ticket of a rider
+		into, err := a.Desk.CreateTicketTx(ctx, tx, organizationID, desk.NewTicket{Subject: "Flat tyre", Customer: &desk.Person{Name: "Ada"}})
+		if err != nil {
+			return err
+		}
+		var id string
+		if err := tx.QueryRow(ctx, "SELECT id FROM tickets WHERE number = 1").Scan(&id); err != nil {
+			return err
+		}
+		_, err = a.Desk.MergeTx(ctx, tx, organizationID, id, into.ID)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	again()
+	if n := tickets(); n != 2 {
+		t.Errorf("%d tickets after the merge, want 2", n)
+	}
 	if err := a.DB.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE tickets SET status = 'resolved'")
 		return err
@@ -135,8 +153,8 @@ func TestAlertTicketIsUsedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	again()
-	if n := tickets(); n != 2 {
-		t.Errorf("%d tickets after the first is resolved, want 2", n)
+	if n := tickets(); n != 3 {
+		t.Errorf("%d tickets after all are resolved, want 3", n)
 	}
 }
 

@@ -39,8 +39,11 @@ func (s *Service) AlertTx(ctx context.Context, tx *db.Tx, organizationID string,
 	if err == nil || !errors.Is(err, db.ErrNoRows) {
 		return ticketNumber, err
 	}
-	err = tx.QueryRow(ctx, `SELECT number FROM tickets WHERE organization_id = $1 AND number = $2 AND status NOT IN ('resolved', 'closed')
-		AND merged_into_id IS NULL`, organizationID, a.FormerTicket).Scan(&ticketNumber)
+	// A merged ticket stands for its survivor.
+	err = tx.QueryRow(ctx, `WITH RECURSIVE up(number, status, merged_into_id) AS (
+			SELECT number, status, merged_into_id FROM tickets WHERE organization_id = $1 AND number = $2
+			UNION SELECT t.number, t.status, t.merged_into_id FROM tickets t JOIN up ON t.id = up.merged_into_id
+		) SELECT number FROM up WHERE merged_into_id IS NULL AND status NOT IN ('resolved', 'closed')`, organizationID, a.FormerTicket).Scan(&ticketNumber)
 	if err == nil || !errors.Is(err, db.ErrNoRows) {
 		return ticketNumber, err
 	}

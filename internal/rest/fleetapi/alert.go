@@ -26,7 +26,7 @@ var alertRuleRecord = record("alert_rule", "A rule that raises alerts for vehicl
 	schema.Member{Name: "zone_ids", Type: schema.Array(schema.ID(), 100), Access: schema.Writable, Doc: "For left_zone, the zones to stay in. Otherwise only vehicles in these zones count; defaults to any place."},
 	schema.Member{Name: "enabled", Type: schema.Bool(), Access: schema.Writable, Doc: "Defaults to true. Disabling a rule clears its alerts."},
 	schema.Member{Name: "notify", Type: schema.Enum(alertRecipients...), Access: schema.Writable, Doc: "Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none."},
-	schema.Member{Name: "notify_user_ids", Type: schema.Array(schema.String(1, 128), 50), Access: schema.Writable, Doc: "Members of the organization, if notify is users."},
+	schema.Member{Name: "notify_user_ids", Type: schema.Array(schema.String(1, 128), 50), Access: schema.Writable, Doc: "Members of the organization, if notify is users. They are not checked; if none of them is a member, the admins get the notice."},
 	schema.Member{Name: "create_task", Type: schema.Bool(), Access: schema.Writable, Doc: "Creates a task for each alert, unless the one that the rule created for the vehicle before is still open; defaults to false."},
 	schema.Member{Name: "create_ticket", Type: schema.Bool(), Access: schema.Writable, Doc: "Creates a ticket in the helpdesk for each alert, unless the one of the former alert of the vehicle by the rule is not yet resolved; defaults to false. Alerts of the sandbox create none."},
 )
