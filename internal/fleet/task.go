@@ -575,13 +575,15 @@ func (s *Service) applyToVehicle(ctx context.Context, tx *db.Tx, a orgContext, b
 			v.setState(NonOperational, "maintenance", a.now, "", by)
 		}
 	}
-	if len(v.changes) > 0 {
+	if len(v.changes) > 0 || v.State == NonContactable {
 		stored, err := readVehicle(ctx, tx, a.id, v.ID, "")
 		if err != nil {
 			return err
 		}
-		if err := s.saveVehicle(ctx, tx, a, &stored, v); err != nil {
-			return err
+		if len(v.changes) > 0 || v.formerState != stored.formerState {
+			if err := s.saveVehicle(ctx, tx, a, &stored, v); err != nil {
+				return err
+			}
 		}
 	}
 	return s.refreshVehicleTasks(ctx, tx, a, v)
@@ -602,7 +604,7 @@ func (s *Service) refreshVehicleTasks(ctx context.Context, tx *db.Tx, a orgConte
 
 // returnToService ends the effect of a task on the vehicle that it took out of service, and makes
 // the vehicle available if a request might do so. A vehicle with a low battery returns when it is
-// charged, if that took it out of service.
+// charged, if that took it out of service, and one out of contact when it reports.
 func (v *Vehicle) returnToService(a orgContext, by Actor) *VehicleReturn {
 	v.outTasks--
 	stays := func(code, message string) *VehicleReturn {
@@ -613,6 +615,9 @@ func (v *Vehicle) returnToService(a orgContext, by Actor) *VehicleReturn {
 		return stays("open_tasks", "Another task takes the vehicle out of service.")
 	case v.State == Available || v.CurrentRideID != "":
 		return &VehicleReturn{Returned: true} // the ride of the vehicle did not end in the meantime
+	case v.State == NonContactable && v.formerState == NonOperational && v.formerEvent == "maintenance" && v.Location != nil && !v.batteryBelow(a.settings.LowBatteryPercent):
+		v.formerState = Available
+		return stays("no_contact", "The vehicle is out of contact. It is available when it reports.")
 	case v.State != NonOperational || v.LastEvent != "maintenance" && v.formerEvent != "maintenance" && !v.disabledByBattery():
 		return stays("invalid_transition", "The vehicle is "+string(v.State)+" for another reason: "+string(v.LastEvent)+".")
 	case v.Location == nil:

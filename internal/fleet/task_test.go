@@ -337,6 +337,39 @@ func TestTaskBecomesOverdue(t *testing.T) {
 	y.sound(t)
 }
 
+// A vehicle that was silent while it was repaired is available as soon as it reports.
+func TestSilentInTheWorkshop(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	task := y.task(t, v, func(n *fleet.NewTask) { n.TakesVehicleOut = true })
+	y.after(t, v.CreatedAt, 45*time.Minute)
+	if v = y.storedVehicle(t, v.ID); v.State != fleet.NonContactable {
+		t.Fatalf("it is %s", v.State)
+	}
+	task = y.putTask(t, task.ID, is(fleet.TaskDone))
+	if back := task.VehicleReturn; back == nil || back.Returned || back.Code != "no_contact" {
+		t.Errorf("its return: %+v", back)
+	}
+	if v = y.storedVehicle(t, v.ID); v.State != fleet.NonContactable {
+		t.Errorf("without a report it is %s", v.State)
+	}
+	y.putVehicle(t, v.ID, fleet.VehicleChange{BatteryPercent: optional.Of(int64(90))})
+	if v = y.storedVehicle(t, v.ID); v.State != fleet.Available || v.LastEvent != "comms_restored" {
+		t.Errorf("after a report it is %s by %s", v.State, v.LastEvent)
+	}
+	y.sound(t)
+
+	// With an empty battery it stays, and says so.
+	low := y.vehicle(t)
+	task = y.task(t, low, func(n *fleet.NewTask) { n.TakesVehicleOut = true })
+	y.putVehicle(t, low.ID, fleet.VehicleChange{BatteryPercent: optional.Of(int64(1))})
+	y.after(t, low.CreatedAt, 45*time.Minute)
+	if back := y.putTask(t, task.ID, is(fleet.TaskDone)).VehicleReturn; back == nil || back.Returned || back.Code == "no_contact" {
+		t.Errorf("the return of an empty one: %+v", back)
+	}
+	y.sound(t)
+}
+
 // The events of a task have its vehicle as their subject.
 func TestTaskEvents(t *testing.T) {
 	y := newYard(t)
@@ -361,7 +394,7 @@ func TestTaskEvents(t *testing.T) {
 		decode(t, e.Data, &data)
 		got = append(got, strings.Join(append([]string{string(e.Name)}, data.Changed...), " "))
 	}
-	want := []string{"vehicle.created", "task.created", "vehicle.state_changed", "task.updated overdue", "task.overdue", "task.updated started_at state", "task.done closed_at closed_by overdue state"}
+	want := []string{"vehicle.created", "task.created", "vehicle.state_changed", "vehicle.comms_lost", "task.updated overdue", "task.overdue", "task.updated started_at state", "task.done closed_at closed_by overdue state"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -62,7 +62,7 @@ var taskRecord = record("task", "Work on a vehicle.",
 	schema.Member{Name: "takes_vehicle_out", Type: schema.Bool(), Access: schema.Writable, Doc: "The vehicle is out of service (`non_operational`, event `maintenance`) until the task is closed; one on a ride from its end. A task that a recurrence created does so once it is in progress."},
 	schema.Member{Name: "vehicle_return", Nullable: true, Type: schema.Nested(&schema.Record{Name: "vehicle_return", Members: []schema.Member{
 		{Name: "returned", Type: schema.Bool(), Doc: "The vehicle is back in service."},
-		{Name: "code", Type: schema.Enum("open_tasks", "invalid_transition", "vehicle_low_battery"), Nullable: true, Doc: "The reason, if it is not."},
+		{Name: "code", Type: schema.Enum("open_tasks", "invalid_transition", "vehicle_low_battery", "no_contact"), Nullable: true, Doc: "The reason, if it is not."},
 		{Name: "message", Type: schema.Text(), Nullable: true},
 	}}), Doc: "The outcome for the vehicle when a task that took it out of service was closed."},
 	schema.Member{Name: "ticket_number", Type: schema.Int(1, maxExact), Access: schema.Writable, Nullable: true, Doc: "A ticket of the helpdesk. It is not checked."},
