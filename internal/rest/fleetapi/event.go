@@ -163,7 +163,8 @@ func (s *eventStream) sendNew(ctx context.Context, send func(text string) bool) 
 		if !shown { // a client resumes after it, not where the events may be deleted
 			fmt.Fprintf(&b, "id: %d\n\n", s.after)
 		}
-		if b.Len() > 0 && !send(b.String()) {
+		// The key is read after the events: one that was revoked before they happened gets none.
+		if b.Len() > 0 && (!s.valid(ctx) || !send(b.String())) {
 			return false
 		}
 		if len(list) < streamBatch {
