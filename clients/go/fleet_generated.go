@@ -1585,7 +1585,8 @@ type AlertRule struct {
 	Name     string            `json:"name"`
 	// Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none.
 	Notify AlertRuleNotify `json:"notify"`
-	// Members of the organization, if notify is users.
+	// Members of the organization, if notify is users. They are not checked; if none of them is a
+	// member, the admins get the notice.
 	NotifyUserIDs []string `json:"notify_user_ids"`
 	Object        string   `json:"object"`
 	// Defaults to the only subaccount in the API key's scope.
@@ -1640,7 +1641,8 @@ type AlertRuleCreate struct {
 	Name     string                       `json:"name"`
 	// Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none.
 	Notify Optional[AlertRuleNotify] `json:"notify,omitzero"`
-	// Members of the organization, if notify is users.
+	// Members of the organization, if notify is users. They are not checked; if none of them is a
+	// member, the admins get the notice.
 	NotifyUserIDs Optional[[]string] `json:"notify_user_ids,omitzero"`
 	// Defaults to the only subaccount in the API key's scope.
 	SubaccountID Optional[string] `json:"subaccount_id,omitzero"`
@@ -1676,7 +1678,8 @@ type AlertRuleUpdate struct {
 	Name     Optional[string]             `json:"name,omitzero"`
 	// Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none.
 	Notify Optional[AlertRuleNotify] `json:"notify,omitzero"`
-	// Members of the organization, if notify is users.
+	// Members of the organization, if notify is users. They are not checked; if none of them is a
+	// member, the admins get the notice.
 	NotifyUserIDs Optional[[]string] `json:"notify_user_ids,omitzero"`
 	// Required for silence, ride_too_long and idle_too_long, null for others.
 	ThresholdMinutes Optional[int64] `json:"threshold_minutes,omitzero"`
@@ -2494,6 +2497,28 @@ func (r *FleetEventRidePausedData) UnmarshalJSON(text []byte) error {
 	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
+// FleetEventRidePaymentUpdatedData is part of events of webhooks.
+type FleetEventRidePaymentUpdatedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Ride     FleetEventRide `json:"ride"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventRidePaymentUpdatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventRidePaymentUpdatedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventRidePaymentUpdatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
 // FleetEventRidePrice is part of events of webhooks.
 type FleetEventRidePrice struct {
 	AdjustmentAmount         int64  `json:"adjustment_amount"`
@@ -2514,6 +2539,28 @@ type FleetEventRidePrice struct {
 	TotalAmount       int64 `json:"total_amount"`
 	// This and the next three are as charged, before cap and floor.
 	UnlockAmount int64 `json:"unlock_amount"`
+}
+
+// FleetEventRidePriceAdjustedData is part of events of webhooks.
+type FleetEventRidePriceAdjustedData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool           `json:"livemode"`
+	Ride     FleetEventRide `json:"ride"`
+	// true for a test delivery; else absent.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventRidePriceAdjustedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventRidePriceAdjustedData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventRidePriceAdjustedData
+	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
 // FleetEventRideReservedData is part of events of webhooks.
@@ -2821,6 +2868,54 @@ type FleetEventVehicle struct {
 	// One of the subaccount's.
 	VehicleTypeID *string `json:"vehicle_type_id"`
 	VIN           *string `json:"vin"`
+}
+
+// FleetEventVehicleCommsLostData is part of events of webhooks.
+type FleetEventVehicleCommsLostData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// Absent in a test delivery.
+	StateChange *FleetEventStateChange `json:"state_change"`
+	// true for a test delivery; else absent.
+	Test    *bool             `json:"test"`
+	Vehicle FleetEventVehicle `json:"vehicle"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventVehicleCommsLostData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventVehicleCommsLostData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventVehicleCommsLostData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// FleetEventVehicleCommsRestoredData is part of events of webhooks.
+type FleetEventVehicleCommsRestoredData struct {
+	// The names of the fields that changed.
+	Changed []string `json:"changed"`
+	// true for production, false for the sandbox.
+	Livemode bool `json:"livemode"`
+	// Absent in a test delivery.
+	StateChange *FleetEventStateChange `json:"state_change"`
+	// true for a test delivery; else absent.
+	Test    *bool             `json:"test"`
+	Vehicle FleetEventVehicle `json:"vehicle"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *FleetEventVehicleCommsRestoredData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *FleetEventVehicleCommsRestoredData) UnmarshalJSON(text []byte) error {
+	type plain FleetEventVehicleCommsRestoredData
+	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
 // FleetEventVehicleCreatedData is part of events of webhooks.
@@ -5173,6 +5268,7 @@ const (
 	VehicleReturnCodeOpenTasks         VehicleReturnCode = "open_tasks"
 	VehicleReturnCodeInvalidTransition VehicleReturnCode = "invalid_transition"
 	VehicleReturnCodeVehicleLowBattery VehicleReturnCode = "vehicle_low_battery"
+	VehicleReturnCodeNoContact         VehicleReturnCode = "no_contact"
 )
 
 // VehicleSort is a string with one of the values below, or one that this version does not know.

@@ -166,6 +166,9 @@ func (t *fleetTrigger) ride(ctx context.Context, name event.Name) (string, error
 		event.RideCompleted: {end},
 		event.RideCancelled: {cancel},
 		event.RideUpdated:   {end, {Metadata: optional.Of(map[string]string{"trigger": string(name)})}},
+
+		event.RidePriceAdjusted:  {end, {AdjustmentAmount: optional.Of(int64(100)), AdjustmentReason: optional.Of(fleet.NullString("Test"))}},
+		event.RidePaymentUpdated: {end, {PaymentStatus: optional.Of("waived")}},
 	}
 	for _, change := range steps[name] {
 		if _, err := t.write(ctx, func(tx *db.Tx) (string, error) {
@@ -188,7 +191,7 @@ func (t *fleetTrigger) vehicle(ctx context.Context, name event.Name) (string, er
 		return "", err
 	}
 	like := &vehicles[0]
-	return t.write(ctx, func(tx *db.Tx) (string, error) {
+	id, err := t.write(ctx, func(tx *db.Tx) (string, error) {
 		v, err := t.CreateVehicleTx(ctx, tx, t.organizationID, fleet.NewVehicle{
 			SubaccountID: like.SubaccountID, Code: "TEST-" + randomHex(4), VehicleTypeID: like.VehicleTypeID, State: fleet.Available, Location: like.Location,
 		}, t.by)
@@ -201,6 +204,8 @@ func (t *fleetTrigger) vehicle(ctx context.Context, name event.Name) (string, er
 			return v.ID, nil
 		case event.VehicleDeleted:
 			return v.ID, t.DeleteVehicleTx(ctx, tx, t.organizationID, v.ID, t.by)
+		case event.VehicleCommsLost, event.VehicleCommsRestored:
+			return v.ID, t.LoseContactTx(ctx, tx, t.organizationID, v.ID)
 		case event.VehicleUpdated:
 			change.LicensePlate = optional.Of(fleet.NullString("TEST"))
 		default:
@@ -208,6 +213,17 @@ func (t *fleetTrigger) vehicle(ctx context.Context, name event.Name) (string, er
 		}
 		_, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, change, t.by)
 		return v.ID, err
+	})
+	if err != nil || name != event.VehicleCommsRestored {
+		return id, err
+	}
+	// A report of a later time.
+	return t.write(ctx, func(tx *db.Tx) (string, error) {
+		v, err := t.LockVehicleTx(ctx, tx, t.organizationID, id)
+		if err == nil {
+			_, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, fleet.VehicleChange{Location: optional.Of(*like.Location)}, t.by)
+		}
+		return id, err
 	})
 }
 

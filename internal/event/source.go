@@ -28,29 +28,33 @@ var Sources = [...]Source{Helpdesk, Fleet, Sandbox}
 
 // Events of fleets, beside [CustomerCreated] and [CustomerUpdated], which both services have.
 const (
-	RideReserved        Name = "ride.reserved"
-	RideStarted         Name = "ride.started"
-	RidePaused          Name = "ride.paused"
-	RideResumed         Name = "ride.resumed"
-	RideCompleted       Name = "ride.completed"
-	RideCancelled       Name = "ride.cancelled"
-	RideUpdated         Name = "ride.updated"
-	VehicleCreated      Name = "vehicle.created"
-	VehicleUpdated      Name = "vehicle.updated"
-	VehicleStateChanged Name = "vehicle.state_changed"
-	VehicleDeleted      Name = "vehicle.deleted"
-	ZoneCreated         Name = "zone.created"
-	ZoneUpdated         Name = "zone.updated"
-	ZoneDeleted         Name = "zone.deleted"
-	AlertRaised         Name = "alert.raised"
-	AlertCleared        Name = "alert.cleared"
-	CustomerBlocked     Name = "customer.blocked"
-	CustomerUnblocked   Name = "customer.unblocked"
-	CustomerAnonymised  Name = "customer.anonymised"
-	TaskCreated         Name = "task.created"
-	TaskUpdated         Name = "task.updated"
-	TaskOverdue         Name = "task.overdue"
-	TaskDone            Name = "task.done"
+	RideReserved         Name = "ride.reserved"
+	RideStarted          Name = "ride.started"
+	RidePaused           Name = "ride.paused"
+	RideResumed          Name = "ride.resumed"
+	RideCompleted        Name = "ride.completed"
+	RideCancelled        Name = "ride.cancelled"
+	RideUpdated          Name = "ride.updated"
+	RidePriceAdjusted    Name = "ride.price_adjusted"
+	RidePaymentUpdated   Name = "ride.payment_updated"
+	VehicleCreated       Name = "vehicle.created"
+	VehicleUpdated       Name = "vehicle.updated"
+	VehicleStateChanged  Name = "vehicle.state_changed"
+	VehicleCommsLost     Name = "vehicle.comms_lost"
+	VehicleCommsRestored Name = "vehicle.comms_restored"
+	VehicleDeleted       Name = "vehicle.deleted"
+	ZoneCreated          Name = "zone.created"
+	ZoneUpdated          Name = "zone.updated"
+	ZoneDeleted          Name = "zone.deleted"
+	AlertRaised          Name = "alert.raised"
+	AlertCleared         Name = "alert.cleared"
+	CustomerBlocked      Name = "customer.blocked"
+	CustomerUnblocked    Name = "customer.unblocked"
+	CustomerAnonymised   Name = "customer.anonymised"
+	TaskCreated          Name = "task.created"
+	TaskUpdated          Name = "task.updated"
+	TaskOverdue          Name = "task.overdue"
+	TaskDone             Name = "task.done"
 )
 
 // FleetEvent describes an event of fleets.
@@ -69,9 +73,13 @@ var FleetEvents = [...]FleetEvent{
 	{RideCompleted, "A ride was completed"},
 	{RideCancelled, "A ride or reservation was cancelled, or expired"},
 	{RideUpdated, "Fields of a ride changed: adjustment, payment, distance or others"},
+	{RidePriceAdjusted, "The price of an ended ride changed, by an adjustment or a corrected distance"},
+	{RidePaymentUpdated, "The payment status of an ended ride changed"},
 	{VehicleCreated, "A new vehicle"},
 	{VehicleUpdated, "Fields that describe a vehicle changed"},
 	{VehicleStateChanged, "The state of a vehicle changed"},
+	{VehicleCommsLost, "A vehicle has not reported for the time that the settings allow"},
+	{VehicleCommsRestored, "A vehicle out of contact reported again"},
 	{VehicleDeleted, "A vehicle was deleted"},
 	{ZoneCreated, "A new zone"},
 	{ZoneUpdated, "Fields of a zone changed"},

@@ -106,7 +106,8 @@ func (s *Service) emit(ctx context.Context, tx *db.Tx, a orgContext, name event.
 	return nil
 }
 
-// emitRide records the event of a ride that is new (before is nil) or changed.
+// emitRide records the events of a ride that is new (before is nil) or changed: that of its status or
+// of an update, and after it those of its price and payment, which only an ended ride has.
 func (s *Service) emitRide(ctx context.Context, tx *db.Tx, a orgContext, before, r *Ride) error {
 	if !a.recorded {
 		return nil
@@ -120,7 +121,21 @@ func (s *Service) emitRide(ctx context.Context, tx *db.Tx, a orgContext, before,
 		}
 		from = before.Status
 	}
-	return s.emit(ctx, tx, a, rideEvent(from, r.Status), r.VehicleID, r.SubaccountID, a.now, data)
+	names := []event.Name{rideEvent(from, r.Status)}
+	if from == r.Status && before.Price != nil && r.Price != nil {
+		if before.Price.TotalAmount != r.Price.TotalAmount || before.AdjustmentAmount != r.AdjustmentAmount || before.AdjustmentReason != r.AdjustmentReason {
+			names = append(names, event.RidePriceAdjusted)
+		}
+		if before.PaymentStatus != r.PaymentStatus {
+			names = append(names, event.RidePaymentUpdated)
+		}
+	}
+	for _, name := range names {
+		if err := s.emit(ctx, tx, a, name, r.VehicleID, r.SubaccountID, a.now, data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rideEvent returns the event of a ride that had the status from, empty for a new one.
@@ -156,9 +171,18 @@ func (s *Service) emitVehicle(ctx context.Context, tx *db.Tx, a orgContext, stor
 		return nil
 	}
 	for i := range changes {
-		err := s.emit(ctx, tx, a, event.VehicleStateChanged, v.ID, v.SubaccountID, changes[i].At.Std(), eventData{Vehicle: json.RawMessage(v.doc), StateChange: &changes[i]})
-		if err != nil {
-			return err
+		names := []event.Name{event.VehicleStateChanged}
+		switch changes[i].Event {
+		case "comms_lost":
+			names = append(names, event.VehicleCommsLost)
+		case "comms_restored":
+			names = append(names, event.VehicleCommsRestored)
+		}
+		for _, name := range names {
+			err := s.emit(ctx, tx, a, name, v.ID, v.SubaccountID, changes[i].At.Std(), eventData{Vehicle: json.RawMessage(v.doc), StateChange: &changes[i]})
+			if err != nil {
+				return err
+			}
 		}
 	}
 	changed, err := changedMembers([]byte(stored.doc), []byte(v.doc))

@@ -60,6 +60,8 @@ func TestEvents(t *testing.T) {
 	y.put(t, r.ID, to(fleet.Completed))
 	y.put(t, r.ID, fleet.RideChange{PaymentStatus: optional.Of("paid")})
 	y.put(t, r.ID, fleet.RideChange{PaymentStatus: optional.Of("paid")}) // no difference
+	y.put(t, r.ID, fleet.RideChange{AdjustmentAmount: optional.Of(int64(-100)), PaymentStatus: optional.Of("due")})
+	y.put(t, r.ID, fleet.RideChange{Metadata: optional.Of(map[string]string{"k": "v"})})
 	y.putVehicle(t, v.ID, fleet.VehicleChange{BatteryPercent: optional.Of(int64(70))})
 	y.putVehicle(t, v.ID, fleet.VehicleChange{VIN: optional.Of(fleet.NullString("W-1"))})
 	y.putVehicle(t, v.ID, fleet.VehicleChange{State: optional.Of(fleet.NonOperational)})
@@ -95,7 +97,8 @@ func TestEvents(t *testing.T) {
 	list := y.emitted(t)
 	want := []string{
 		"vehicle.created", "customer.created", "ride.reserved", "vehicle.state_changed", "vehicle.state_changed", "ride.started", "ride.paused", "ride.resumed",
-		"vehicle.state_changed", "ride.completed", "ride.updated", "vehicle.updated", "vehicle.state_changed",
+		"vehicle.state_changed", "ride.completed", "ride.updated", "ride.payment_updated", "ride.updated", "ride.price_adjusted", "ride.payment_updated", "ride.updated",
+		"vehicle.updated", "vehicle.state_changed",
 		"zone.created", "zone.updated", "zone.deleted",
 		"customer.updated", "customer.blocked", "customer.unblocked", "customer.anonymised", "vehicle.deleted",
 	}
@@ -124,7 +127,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s has the subject %s and the subaccount %s", e.Name, e.Subject, e.SubaccountID)
 		}
 	}
-	for i, want := range map[int]string{10: `"changed":["payment_status"]`, 11: `"changed":["vin"]`, 14: `"changed":["name"]`, 16: `"changed":["email"]`} {
+	for i, want := range map[int]string{10: `"changed":["payment_status"]`, 13: `"changed":["adjustment_amount","payment_status","price"]`, 16: `"changed":["vin"]`, 19: `"changed":["name"]`, 21: `"changed":["email"]`} {
 		if !strings.Contains(string(list[i].Data), want) {
 			t.Errorf("%s has no %s: %s", list[i].Name, want, list[i].Data)
 		}
@@ -215,7 +218,7 @@ func TestEventsOfTimeTravel(t *testing.T) {
 	// Both vehicles are silent for a month, too.
 	got := eventNames(y.emitted(t)[before+2:])
 	slices.Sort(got)
-	want := []string{"ride.completed", "vehicle.state_changed", "vehicle.state_changed", "vehicle.state_changed", "vehicle.state_changed"}
+	want := []string{"ride.completed", "vehicle.comms_lost", "vehicle.comms_lost", "vehicle.state_changed", "vehicle.state_changed", "vehicle.state_changed", "vehicle.state_changed"}
 	if !slices.Equal(got, want) {
 		t.Errorf("after the maximum duration: got %v, want %v", got, want)
 	}
@@ -286,10 +289,14 @@ func TestReportedEvents(t *testing.T) {
 	y.travel(t, time.Hour)
 	y.record(t, report(&v, y.clock(t), nil))
 	list := y.emitted(t)
-	if got, want := eventNames(list), slices.Concat([]string{"vehicle.created"}, slices.Repeat([]string{"vehicle.state_changed"}, 4)); !slices.Equal(got, want) {
+	want := []string{
+		"vehicle.created", "vehicle.state_changed", "vehicle.state_changed",
+		"vehicle.state_changed", "vehicle.comms_lost", "vehicle.state_changed", "vehicle.comms_restored",
+	}
+	if got := eventNames(list); !slices.Equal(got, want) {
 		t.Fatalf("got %v, want %v", got, want)
 	}
-	for i, want := range []string{"battery_low", "battery_charged", "comms_lost", "comms_restored"} {
+	for i, want := range []string{"battery_low", "battery_charged", "comms_lost", "comms_lost", "comms_restored", "comms_restored"} {
 		if e := list[i+1]; e.Subject != v.ID || !strings.Contains(string(e.Data), `"event":"`+want+`"`) {
 			t.Errorf("event %d of %s: got %s, want %s", i+1, e.Subject, e.Data, want)
 		}

@@ -446,6 +446,29 @@ func (s *Service) LockVehicleTx(ctx context.Context, tx *db.Tx, organizationID, 
 	return v, s.saveVehicle(ctx, tx, a, &stored, &v)
 }
 
+// LoseContactTx makes a vehicle of the sandbox lose contact, as silence does in time. Errors: NotFound,
+// also in production; invalid_transition.
+func (s *Service) LoseContactTx(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+	if s.live {
+		return notFoundError("vehicle")
+	}
+	v, err := s.LockVehicleTx(ctx, tx, organizationID, id)
+	if err != nil {
+		return err
+	}
+	a, err := s.reuseOrgContext(ctx, tx, v.org, organizationID)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains([]VehicleState{Available, VehicleReserved, OnTrip, NonOperational}, v.State) {
+		return invalidTransition(v.State, NonContactable, v.State.Next())
+	}
+	stored := v
+	stored.changes, v.changes = nil, nil
+	v.loseContact(a.now)
+	return s.saveVehicle(ctx, tx, a, &stored, &v)
+}
+
 // saveVehicle writes v, stored until now as stored, and its state changes.
 func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a orgContext, stored, v *Vehicle) error {
 	v.revision = stored.revision + 1

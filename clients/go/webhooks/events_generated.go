@@ -52,6 +52,10 @@ const (
 	RideCompleted Name = "ride.completed"
 	// A ride was paused.
 	RidePaused Name = "ride.paused"
+	// The payment status of an ended ride changed.
+	RidePaymentUpdated Name = "ride.payment_updated"
+	// The price of an ended ride changed, by an adjustment or a corrected distance.
+	RidePriceAdjusted Name = "ride.price_adjusted"
 	// A vehicle was reserved.
 	RideReserved Name = "ride.reserved"
 	// A paused ride went on.
@@ -68,6 +72,10 @@ const (
 	TaskOverdue Name = "task.overdue"
 	// Fields of a task changed, it became overdue, or it was cancelled.
 	TaskUpdated Name = "task.updated"
+	// A vehicle has not reported for the time that the settings allow.
+	VehicleCommsLost Name = "vehicle.comms_lost"
+	// A vehicle out of contact reported again.
+	VehicleCommsRestored Name = "vehicle.comms_restored"
 	// A new vehicle.
 	VehicleCreated Name = "vehicle.created"
 	// A vehicle was deleted.
@@ -144,6 +152,10 @@ func fleetData(n Name) any {
 		return new(kickstand.FleetEventRideCompletedData)
 	case RidePaused:
 		return new(kickstand.FleetEventRidePausedData)
+	case RidePaymentUpdated:
+		return new(kickstand.FleetEventRidePaymentUpdatedData)
+	case RidePriceAdjusted:
+		return new(kickstand.FleetEventRidePriceAdjustedData)
 	case RideReserved:
 		return new(kickstand.FleetEventRideReservedData)
 	case RideResumed:
@@ -160,6 +172,10 @@ func fleetData(n Name) any {
 		return new(kickstand.FleetEventTaskOverdueData)
 	case TaskUpdated:
 		return new(kickstand.FleetEventTaskUpdatedData)
+	case VehicleCommsLost:
+		return new(kickstand.FleetEventVehicleCommsLostData)
+	case VehicleCommsRestored:
+		return new(kickstand.FleetEventVehicleCommsRestoredData)
 	case VehicleCreated:
 		return new(kickstand.FleetEventVehicleCreatedData)
 	case VehicleDeleted:

@@ -27,6 +27,8 @@ final class EventType
     public const RIDE_CANCELLED = 'ride.cancelled';
     public const RIDE_COMPLETED = 'ride.completed';
     public const RIDE_PAUSED = 'ride.paused';
+    public const RIDE_PAYMENT_UPDATED = 'ride.payment_updated';
+    public const RIDE_PRICE_ADJUSTED = 'ride.price_adjusted';
     public const RIDE_RESERVED = 'ride.reserved';
     public const RIDE_RESUMED = 'ride.resumed';
     public const RIDE_STARTED = 'ride.started';
@@ -43,6 +45,8 @@ final class EventType
     public const TICKET_PRIORITY_CHANGED = 'ticket.priority_changed';
     public const TICKET_STATUS_CHANGED = 'ticket.status_changed';
     public const TICKET_UPDATED = 'ticket.updated';
+    public const VEHICLE_COMMS_LOST = 'vehicle.comms_lost';
+    public const VEHICLE_COMMS_RESTORED = 'vehicle.comms_restored';
     public const VEHICLE_CREATED = 'vehicle.created';
     public const VEHICLE_DELETED = 'vehicle.deleted';
     public const VEHICLE_STATE_CHANGED = 'vehicle.state_changed';

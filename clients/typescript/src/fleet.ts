@@ -254,7 +254,7 @@ export const VehiclePropulsionType = [
 ] as const;
 export type VehiclePropulsionType = (typeof VehiclePropulsionType)[number];
 
-export const VehicleReturnCode = ["open_tasks", "invalid_transition", "vehicle_low_battery"] as const;
+export const VehicleReturnCode = ["open_tasks", "invalid_transition", "vehicle_low_battery", "no_contact"] as const;
 export type VehicleReturnCode = (typeof VehicleReturnCode)[number];
 
 export const VehicleSort = [
@@ -387,7 +387,10 @@ export interface AlertRule {
   name: string;
   /** Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none. */
   notify: OrUnknown<AlertRuleNotify>;
-  /** Members of the organization, if notify is users. */
+  /**
+   * Members of the organization, if notify is users. They are not checked; if none of them is a
+   * member, the admins get the notice.
+   */
   notify_user_ids: string[];
   object: "alert_rule";
   /** Defaults to the only subaccount in the API key's scope. */
@@ -431,7 +434,10 @@ export interface AlertRuleCreate {
   name: string;
   /** Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none. */
   notify?: AlertRuleNotify | undefined;
-  /** Members of the organization, if notify is users. */
+  /**
+   * Members of the organization, if notify is users. They are not checked; if none of them is a
+   * member, the admins get the notice.
+   */
   notify_user_ids?: readonly string[] | null | undefined;
   /** Defaults to the only subaccount in the API key's scope. */
   subaccount_id?: string | undefined;
@@ -466,7 +472,10 @@ export interface AlertRuleUpdate {
   name?: string | undefined;
   /** Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none. */
   notify?: AlertRuleNotify | undefined;
-  /** Members of the organization, if notify is users. */
+  /**
+   * Members of the organization, if notify is users. They are not checked; if none of them is a
+   * member, the admins get the notice.
+   */
   notify_user_ids?: readonly string[] | null | undefined;
   /** Required for silence, ride_too_long and idle_too_long, null for others. */
   threshold_minutes?: number | null | undefined;
@@ -1030,6 +1039,16 @@ export interface FleetEventRidePausedData {
   test?: boolean;
 }
 
+export interface FleetEventRidePaymentUpdatedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  ride: FleetEventRide;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+}
+
 export interface FleetEventRidePrice {
   adjustment_amount: number;
   billed_kilometers: number;
@@ -1049,6 +1068,16 @@ export interface FleetEventRidePrice {
   total_amount: number;
   /** This and the next three are as charged, before cap and floor. */
   unlock_amount: number;
+}
+
+export interface FleetEventRidePriceAdjustedData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  ride: FleetEventRide;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
 }
 
 export interface FleetEventRideReservedData {
@@ -1255,6 +1284,30 @@ export interface FleetEventVehicle {
   /** One of the subaccount's. */
   vehicle_type_id?: string;
   vin?: string | null;
+}
+
+export interface FleetEventVehicleCommsLostData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** Absent in a test delivery. */
+  state_change?: FleetEventStateChange;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+  vehicle: FleetEventVehicle;
+}
+
+export interface FleetEventVehicleCommsRestoredData {
+  /** The names of the fields that changed. */
+  changed?: string[];
+  /** true for production, false for the sandbox. */
+  livemode: boolean;
+  /** Absent in a test delivery. */
+  state_change?: FleetEventStateChange;
+  /** true for a test delivery; else absent. */
+  test?: boolean;
+  vehicle: FleetEventVehicle;
 }
 
 export interface FleetEventVehicleCreatedData {
@@ -2767,6 +2820,24 @@ export interface FleetRidePausedPayload {
   data: FleetEventRidePausedData;
 }
 
+/** The payment status of an ended ride changed. */
+export interface FleetRidePaymentUpdatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ride.payment_updated";
+  created_at: string;
+  data: FleetEventRidePaymentUpdatedData;
+}
+
+/** The price of an ended ride changed, by an adjustment or a corrected distance. */
+export interface FleetRidePriceAdjustedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ride.price_adjusted";
+  created_at: string;
+  data: FleetEventRidePriceAdjustedData;
+}
+
 /** A vehicle was reserved. */
 export interface FleetRideReservedPayload {
   /** The event's id: the same for all its deliveries. */
@@ -2837,6 +2908,24 @@ export interface FleetTaskUpdatedPayload {
   event: "task.updated";
   created_at: string;
   data: FleetEventTaskUpdatedData;
+}
+
+/** A vehicle has not reported for the time that the settings allow. */
+export interface FleetVehicleCommsLostPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "vehicle.comms_lost";
+  created_at: string;
+  data: FleetEventVehicleCommsLostData;
+}
+
+/** A vehicle out of contact reported again. */
+export interface FleetVehicleCommsRestoredPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "vehicle.comms_restored";
+  created_at: string;
+  data: FleetEventVehicleCommsRestoredData;
 }
 
 /** A new vehicle. */
@@ -2914,6 +3003,8 @@ export type FleetWebhookPayload =
   | FleetRideCancelledPayload
   | FleetRideCompletedPayload
   | FleetRidePausedPayload
+  | FleetRidePaymentUpdatedPayload
+  | FleetRidePriceAdjustedPayload
   | FleetRideReservedPayload
   | FleetRideResumedPayload
   | FleetRideStartedPayload
@@ -2922,6 +3013,8 @@ export type FleetWebhookPayload =
   | FleetTaskDonePayload
   | FleetTaskOverduePayload
   | FleetTaskUpdatedPayload
+  | FleetVehicleCommsLostPayload
+  | FleetVehicleCommsRestoredPayload
   | FleetVehicleCreatedPayload
   | FleetVehicleDeletedPayload
   | FleetVehicleStateChangedPayload

@@ -47,7 +47,8 @@ func eventRecord(name, what string, of *schema.Record, always ...string) *schema
 	return r
 }
 
-// stateChange is a state change of a vehicle, which comes with vehicle.state_changed.
+// stateChange is a state change of a vehicle, which comes with vehicle.state_changed,
+// vehicle.comms_lost and vehicle.comms_restored.
 var stateChange = &schema.Record{Name: "event.state_change", Doc: "The state change of a vehicle.", Members: []schema.Member{
 	{Name: "id", Type: schema.ID()},
 	{Name: "vehicle_id", Type: schema.ID()},
@@ -97,7 +98,8 @@ func deliveryBody(e event.FleetEvent) *schema.Record {
 		{Name: name, Type: schema.Nested(kind.record)},
 		{Name: "changed", Type: schema.Array(schema.Text(), 1000), Sometimes: true, Doc: "The names of the fields that changed."},
 	}
-	if e.Name == event.VehicleStateChanged {
+	switch e.Name {
+	case event.VehicleStateChanged, event.VehicleCommsLost, event.VehicleCommsRestored:
 		data = append(data, schema.Member{Name: "state_change", Type: schema.Nested(stateChange), Sometimes: true, Doc: "Absent in a test delivery."})
 	}
 	return &schema.Record{Name: "event." + string(e.Name), Doc: e.Summary + ".", Members: []schema.Member{

@@ -31,9 +31,13 @@ final class DeliveryEvent
     public const RIDE_COMPLETED = 'ride.completed';
     public const RIDE_CANCELLED = 'ride.cancelled';
     public const RIDE_UPDATED = 'ride.updated';
+    public const RIDE_PRICE_ADJUSTED = 'ride.price_adjusted';
+    public const RIDE_PAYMENT_UPDATED = 'ride.payment_updated';
     public const VEHICLE_CREATED = 'vehicle.created';
     public const VEHICLE_UPDATED = 'vehicle.updated';
     public const VEHICLE_STATE_CHANGED = 'vehicle.state_changed';
+    public const VEHICLE_COMMS_LOST = 'vehicle.comms_lost';
+    public const VEHICLE_COMMS_RESTORED = 'vehicle.comms_restored';
     public const VEHICLE_DELETED = 'vehicle.deleted';
     public const ZONE_CREATED = 'zone.created';
     public const ZONE_UPDATED = 'zone.updated';

@@ -12,6 +12,7 @@ final class VehicleReturnCode
     public const OPEN_TASKS = 'open_tasks';
     public const INVALID_TRANSITION = 'invalid_transition';
     public const VEHICLE_LOW_BATTERY = 'vehicle_low_battery';
+    public const NO_CONTACT = 'no_contact';
 
     private function __construct()
     {

@@ -152,7 +152,8 @@ final class Alerts
      *       idle_too_long: available, and neither rented nor moved by 100 m for threshold_minutes.
      *     - `metadata`: Your own. A PUT merges it key by key; null removes a key.
      *     - `notify`: Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none.
-     *     - `notify_user_ids`: Members of the organization, if notify is users.
+     *     - `notify_user_ids`: Members of the organization, if notify is users. They are not checked; if none of
+     *       them is a member, the admins get the notice.
      *     - `subaccount_id`: Defaults to the only subaccount in the API key's scope.
      *     - `threshold_minutes`: Required for silence, ride_too_long and idle_too_long, null for others.
      *     - `threshold_percent`: Required for battery_low, null for others. The alert is cleared 5 points above
@@ -234,7 +235,8 @@ final class Alerts
      *     - `external_id`: Your own id, unique in the subaccount among records of this type.
      *     - `metadata`: Your own. A PUT merges it key by key; null removes a key.
      *     - `notify`: Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none.
-     *     - `notify_user_ids`: Members of the organization, if notify is users.
+     *     - `notify_user_ids`: Members of the organization, if notify is users. They are not checked; if none of
+     *       them is a member, the admins get the notice.
      *     - `threshold_minutes`: Required for silence, ride_too_long and idle_too_long, null for others.
      *     - `threshold_percent`: Required for battery_low, null for others. The alert is cleared 5 points above
      *       it.

@@ -48,7 +48,10 @@ final class AlertRule extends Record
          * Enum\AlertRuleNotify}.
          */
         public readonly string $notify,
-        /** @var list<string> Members of the organization, if notify is users. */
+        /**
+         * @var list<string> Members of the organization, if notify is users. They are not checked; if none
+         * of them is a member, the admins get the notice.
+         */
         public readonly array $notifyUserIds,
         public readonly string $object,
         /** Defaults to the only subaccount in the API key's scope. */

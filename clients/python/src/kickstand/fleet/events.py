@@ -61,7 +61,9 @@ __all__ = [
     "FleetEventRideCancelledData",
     "FleetEventRideCompletedData",
     "FleetEventRidePausedData",
+    "FleetEventRidePaymentUpdatedData",
     "FleetEventRidePrice",
+    "FleetEventRidePriceAdjustedData",
     "FleetEventRideReservedData",
     "FleetEventRideResumedData",
     "FleetEventRideStartedData",
@@ -74,6 +76,8 @@ __all__ = [
     "FleetEventTaskOverdueData",
     "FleetEventTaskUpdatedData",
     "FleetEventVehicle",
+    "FleetEventVehicleCommsLostData",
+    "FleetEventVehicleCommsRestoredData",
     "FleetEventVehicleCreatedData",
     "FleetEventVehicleDeletedData",
     "FleetEventVehicleStateChangedData",
@@ -85,6 +89,8 @@ __all__ = [
     "FleetRideCancelledEvent",
     "FleetRideCompletedEvent",
     "FleetRidePausedEvent",
+    "FleetRidePaymentUpdatedEvent",
+    "FleetRidePriceAdjustedEvent",
     "FleetRideReservedEvent",
     "FleetRideResumedEvent",
     "FleetRideStartedEvent",
@@ -93,6 +99,8 @@ __all__ = [
     "FleetTaskDoneEvent",
     "FleetTaskOverdueEvent",
     "FleetTaskUpdatedEvent",
+    "FleetVehicleCommsLostEvent",
+    "FleetVehicleCommsRestoredEvent",
     "FleetVehicleCreatedEvent",
     "FleetVehicleDeletedEvent",
     "FleetVehicleStateChangedEvent",
@@ -371,6 +379,19 @@ class FleetEventRidePausedData(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEventRidePaymentUpdatedData(Record):
+    """The fleet event ride payment updated data."""
+
+    changed: list[str] | None
+    """The names of the fields that changed."""
+    livemode: bool
+    """true for production, false for the sandbox."""
+    ride: FleetEventRide
+    test: bool | None
+    """true for a test delivery; else absent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetEventRidePrice(Record):
     """The fleet event ride price."""
 
@@ -392,6 +413,19 @@ class FleetEventRidePrice(Record):
     total_amount: int
     unlock_amount: int
     """This and the next three are as charged, before cap and floor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEventRidePriceAdjustedData(Record):
+    """The fleet event ride price adjusted data."""
+
+    changed: list[str] | None
+    """The names of the fields that changed."""
+    livemode: bool
+    """true for production, false for the sandbox."""
+    ride: FleetEventRide
+    test: bool | None
+    """true for a test delivery; else absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -638,6 +672,36 @@ class FleetEventVehicle(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEventVehicleCommsLostData(Record):
+    """The fleet event vehicle comms lost data."""
+
+    changed: list[str] | None
+    """The names of the fields that changed."""
+    livemode: bool
+    """true for production, false for the sandbox."""
+    state_change: FleetEventStateChange | None
+    """Absent in a test delivery."""
+    test: bool | None
+    """true for a test delivery; else absent."""
+    vehicle: FleetEventVehicle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEventVehicleCommsRestoredData(Record):
+    """The fleet event vehicle comms restored data."""
+
+    changed: list[str] | None
+    """The names of the fields that changed."""
+    livemode: bool
+    """true for production, false for the sandbox."""
+    state_change: FleetEventStateChange | None
+    """Absent in a test delivery."""
+    test: bool | None
+    """true for a test delivery; else absent."""
+    vehicle: FleetEventVehicle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetEventVehicleCreatedData(Record):
     """The fleet event vehicle created data."""
 
@@ -865,6 +929,26 @@ class FleetRidePausedEvent(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRidePaymentUpdatedEvent(Record):
+    """The payment status of an ended ride changed."""
+
+    id: str
+    event: Literal["ride.payment_updated"]
+    created_at: datetime
+    data: FleetEventRidePaymentUpdatedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRidePriceAdjustedEvent(Record):
+    """The price of an ended ride changed, by an adjustment or a corrected distance."""
+
+    id: str
+    event: Literal["ride.price_adjusted"]
+    created_at: datetime
+    data: FleetEventRidePriceAdjustedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRideReservedEvent(Record):
     """A vehicle was reserved."""
 
@@ -942,6 +1026,26 @@ class FleetTaskUpdatedEvent(Record):
     event: Literal["task.updated"]
     created_at: datetime
     data: FleetEventTaskUpdatedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetVehicleCommsLostEvent(Record):
+    """A vehicle has not reported for the time that the settings allow."""
+
+    id: str
+    event: Literal["vehicle.comms_lost"]
+    created_at: datetime
+    data: FleetEventVehicleCommsLostData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetVehicleCommsRestoredEvent(Record):
+    """A vehicle out of contact reported again."""
+
+    id: str
+    event: Literal["vehicle.comms_restored"]
+    created_at: datetime
+    data: FleetEventVehicleCommsRestoredData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1025,6 +1129,8 @@ AnyFleetEvent = Union[
     FleetRideCancelledEvent,
     FleetRideCompletedEvent,
     FleetRidePausedEvent,
+    FleetRidePaymentUpdatedEvent,
+    FleetRidePriceAdjustedEvent,
     FleetRideReservedEvent,
     FleetRideResumedEvent,
     FleetRideStartedEvent,
@@ -1033,6 +1139,8 @@ AnyFleetEvent = Union[
     FleetTaskDoneEvent,
     FleetTaskOverdueEvent,
     FleetTaskUpdatedEvent,
+    FleetVehicleCommsLostEvent,
+    FleetVehicleCommsRestoredEvent,
     FleetVehicleCreatedEvent,
     FleetVehicleDeletedEvent,
     FleetVehicleStateChangedEvent,
@@ -1054,6 +1162,8 @@ EVENTS: Final[dict[str, type[AnyFleetEvent]]] = {
     "ride.cancelled": FleetRideCancelledEvent,
     "ride.completed": FleetRideCompletedEvent,
     "ride.paused": FleetRidePausedEvent,
+    "ride.payment_updated": FleetRidePaymentUpdatedEvent,
+    "ride.price_adjusted": FleetRidePriceAdjustedEvent,
     "ride.reserved": FleetRideReservedEvent,
     "ride.resumed": FleetRideResumedEvent,
     "ride.started": FleetRideStartedEvent,
@@ -1062,6 +1172,8 @@ EVENTS: Final[dict[str, type[AnyFleetEvent]]] = {
     "task.done": FleetTaskDoneEvent,
     "task.overdue": FleetTaskOverdueEvent,
     "task.updated": FleetTaskUpdatedEvent,
+    "vehicle.comms_lost": FleetVehicleCommsLostEvent,
+    "vehicle.comms_restored": FleetVehicleCommsRestoredEvent,
     "vehicle.created": FleetVehicleCreatedEvent,
     "vehicle.deleted": FleetVehicleDeletedEvent,
     "vehicle.state_changed": FleetVehicleStateChangedEvent,

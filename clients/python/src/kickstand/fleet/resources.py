@@ -3419,7 +3419,8 @@ class AlertsResource:
             metadata: Your own. A PUT merges it key by key; null removes a key.
             notify: Who gets a notice in the helpdesk; defaults to nobody. Alerts of the
                 sandbox send none.
-            notify_user_ids: Members of the organization, if notify is users.
+            notify_user_ids: Members of the organization, if notify is users. They are not
+                checked; if none of them is a member, the admins get the notice.
             subaccount_id: Defaults to the only subaccount in the API key's scope.
             threshold_minutes: Required for silence, ride_too_long and idle_too_long, null for
                 others.
@@ -3544,7 +3545,8 @@ class AlertsResource:
             metadata: Your own. A PUT merges it key by key; null removes a key.
             notify: Who gets a notice in the helpdesk; defaults to nobody. Alerts of the
                 sandbox send none.
-            notify_user_ids: Members of the organization, if notify is users.
+            notify_user_ids: Members of the organization, if notify is users. They are not
+                checked; if none of them is a member, the admins get the notice.
             threshold_minutes: Required for silence, ride_too_long and idle_too_long, null for
                 others.
             threshold_percent: Required for battery_low, null for others. The alert is cleared

@@ -325,7 +325,7 @@ VehiclePropulsionType = Literal[
     "plug_in_hybrid",
     "hydrogen_fuel_cell",
 ]
-VehicleReturnCode = Literal["open_tasks", "invalid_transition", "vehicle_low_battery"]
+VehicleReturnCode = Literal["open_tasks", "invalid_transition", "vehicle_low_battery", "no_contact"]
 VehicleSort = Literal[
     "created_at",
     "-created_at",
@@ -456,7 +456,9 @@ class AlertRule(Record):
     notify: AlertRuleNotify
     """Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none."""
     notify_user_ids: list[str]
-    """Members of the organization, if notify is users."""
+    """Members of the organization, if notify is users. They are not checked; if none of them is
+    a member, the admins get the notice.
+    """
     object: Literal["alert_rule"]
     subaccount_id: str
     """Defaults to the only subaccount in the API key's scope."""
@@ -502,7 +504,9 @@ class AlertRuleCreate(TypedDict, total=False):
     notify: AlertRuleNotify
     """Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none."""
     notify_user_ids: Sequence[str] | None
-    """Members of the organization, if notify is users."""
+    """Members of the organization, if notify is users. They are not checked; if none of them is
+    a member, the admins get the notice.
+    """
     subaccount_id: str
     """Defaults to the only subaccount in the API key's scope."""
     threshold_minutes: int | None
@@ -539,7 +543,9 @@ class AlertRuleUpdate(TypedDict, total=False):
     notify: AlertRuleNotify
     """Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none."""
     notify_user_ids: Sequence[str] | None
-    """Members of the organization, if notify is users."""
+    """Members of the organization, if notify is users. They are not checked; if none of them is
+    a member, the admins get the notice.
+    """
     threshold_minutes: int | None
     """Required for silence, ride_too_long and idle_too_long, null for others."""
     threshold_percent: int | None

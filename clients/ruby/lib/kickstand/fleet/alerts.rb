@@ -65,7 +65,8 @@ module Kickstand
       # @param metadata [Hash{String => String}, nil] Your own. A PUT merges it key by key; null removes a key.
       # @param notify [String] Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none.
       #   One of {AlertRuleNotify}.
-      # @param notify_user_ids [Array<String>, nil] Members of the organization, if notify is users.
+      # @param notify_user_ids [Array<String>, nil] Members of the organization, if notify is users. They are not
+      #   checked; if none of them is a member, the admins get the notice.
       # @param subaccount_id [String] Defaults to the only subaccount in the API key's scope.
       # @param threshold_minutes [Integer, nil] Required for silence, ride_too_long and idle_too_long, null for others.
       # @param threshold_percent [Integer, nil] Required for battery_low, null for others. The alert is cleared 5 points
@@ -119,7 +120,8 @@ module Kickstand
       # @param name [String]
       # @param notify [String] Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none.
       #   One of {AlertRuleNotify}.
-      # @param notify_user_ids [Array<String>, nil] Members of the organization, if notify is users.
+      # @param notify_user_ids [Array<String>, nil] Members of the organization, if notify is users. They are not
+      #   checked; if none of them is a member, the admins get the notice.
       # @param threshold_minutes [Integer, nil] Required for silence, ride_too_long and idle_too_long, null for others.
       # @param threshold_percent [Integer, nil] Required for battery_low, null for others. The alert is cleared 5 points
       #   above it.

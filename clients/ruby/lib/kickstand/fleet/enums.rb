@@ -527,8 +527,9 @@ module Kickstand
     OPEN_TASKS = "open_tasks"
     INVALID_TRANSITION = "invalid_transition"
     VEHICLE_LOW_BATTERY = "vehicle_low_battery"
+    NO_CONTACT = "no_contact"
 
-    VALUES = [OPEN_TASKS, INVALID_TRANSITION, VEHICLE_LOW_BATTERY].freeze
+    VALUES = [OPEN_TASKS, INVALID_TRANSITION, VEHICLE_LOW_BATTERY, NO_CONTACT].freeze
   end
 
   # The values that this version knows; a newer server may have others.

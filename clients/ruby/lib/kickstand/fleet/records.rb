@@ -91,7 +91,8 @@ module Kickstand
     # @return [String] Who gets a notice in the helpdesk; defaults to nobody. Alerts of the sandbox send none. One of
     #   {AlertRuleNotify}.
     member :notify
-    # @return [Array<String>] Members of the organization, if notify is users.
+    # @return [Array<String>] Members of the organization, if notify is users. They are not checked; if none of them is
+    #   a member, the admins get the notice.
     member :notify_user_ids
     # @return [String]
     member :object
@@ -789,6 +790,17 @@ module Kickstand
     member :test
   end
 
+  class FleetEventRidePaymentUpdatedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventRide]
+    member :ride, Type.record(:FleetEventRide)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+  end
+
   class FleetEventRidePrice < Record
     # @return [Integer]
     member :adjustment_amount
@@ -822,6 +834,17 @@ module Kickstand
     member :total_amount
     # @return [Integer] This and the next three are as charged, before cap and floor.
     member :unlock_amount
+  end
+
+  class FleetEventRidePriceAdjustedData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventRide]
+    member :ride, Type.record(:FleetEventRide)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
   end
 
   class FleetEventRideReservedData < Record
@@ -1065,6 +1088,32 @@ module Kickstand
     member :vehicle_type_id
     # @return [String, nil]
     member :vin
+  end
+
+  class FleetEventVehicleCommsLostData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventStateChange, nil] Absent in a test delivery.
+    member :state_change, Type.record(:FleetEventStateChange)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+    # @return [FleetEventVehicle]
+    member :vehicle, Type.record(:FleetEventVehicle)
+  end
+
+  class FleetEventVehicleCommsRestoredData < Record
+    # @return [Array<String>, nil] The names of the fields that changed.
+    member :changed
+    # @return [Boolean] true for production, false for the sandbox.
+    member :livemode
+    # @return [FleetEventStateChange, nil] Absent in a test delivery.
+    member :state_change, Type.record(:FleetEventStateChange)
+    # @return [Boolean, nil] true for a test delivery; else absent.
+    member :test
+    # @return [FleetEventVehicle]
+    member :vehicle, Type.record(:FleetEventVehicle)
   end
 
   class FleetEventVehicleCreatedData < Record
