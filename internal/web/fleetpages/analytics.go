@@ -2,6 +2,7 @@ package fleetpages
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -58,23 +59,9 @@ func (p *pages) selectUse(ctx context.Context, r *web.Request) (useSelection, er
 	if n, err := strconv.Atoi(s.filters.get("days")); err == nil {
 		s.days = n
 	}
-	chosen, zone := s.filters.list("subaccount"), ""
-	for i := range subs {
-		if chosen != nil && !slices.Contains(chosen, subs[i].ID) {
-			continue
-		}
-		if zone == "" {
-			zone, s.currency = subs[i].TimeZone, subs[i].Currency
-			continue
-		}
-		zone = settings.TimeZone
-		if subs[i].Currency != s.currency {
-			s.currency = ""
-		}
-	}
-	if zone == "" {
-		zone = settings.TimeZone
-	}
+	chosen := s.filters.list("subaccount")
+	zone, currency := ofAreas(subs, chosen, settings.TimeZone)
+	s.currency = currency
 	location, err := time.LoadLocation(zone)
 	if err != nil {
 		return s, err
@@ -90,10 +77,33 @@ func (p *pages) selectUse(ctx context.Context, r *web.Request) (useSelection, er
 	return s, nil
 }
 
+// ofAreas returns the time zone and the currency of the chosen subaccounts, nil for all: of several the
+// account's time zone, and an empty currency if they differ.
+func ofAreas(subs []fleet.Subaccount, chosen []string, account string) (zone, currency string) {
+	for i := range subs {
+		switch {
+		case chosen != nil && !slices.Contains(chosen, subs[i].ID):
+		case zone == "":
+			zone, currency = subs[i].TimeZone, subs[i].Currency
+		default:
+			zone = account
+			if subs[i].Currency != currency {
+				currency = ""
+			}
+		}
+	}
+	return cmp.Or(zone, account), currency
+}
+
+// daysBefore returns the start of the local day that is so many days before another one's.
+func daysBefore(from time.Time, days int) time.Time {
+	return period.StartOf(from.Year(), from.Month(), from.Day()-days, from.Location())
+}
+
 // before is the selection of the days before.
 func (s *useSelection) before() fleet.UseQuery {
 	q := s.query
-	q.From, q.To, q.Granularity = q.From.AddDate(0, 0, -s.days), q.To.AddDate(0, 0, -s.days), period.Total
+	q.From, q.To, q.Granularity = daysBefore(q.From, s.days), q.To.AddDate(0, 0, -s.days), period.Total
 	return q
 }
 

@@ -35,6 +35,7 @@ func TestAnalyticsPage(t *testing.T) {
 			tokyo = s
 		}
 	}
+	y.agent.Page("/sandbox/fleet?subaccount=" + tokyo.ID).Want("time zone " + tokyo.TimeZone)
 	d = y.agent.Page("/sandbox/fleet/analytics?days=90&subaccount=" + tokyo.ID)
 	d.Want("Week of", "time zone "+tokyo.TimeZone, "¥", "Table of Revenue per vehicle and day")
 

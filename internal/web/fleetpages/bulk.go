@@ -104,6 +104,12 @@ func (p *pages) selected(ctx context.Context, r *web.Request) ([]fleet.Vehicle, 
 	if !f.ok() {
 		return nil, nil
 	}
+	// Without a filter that is gone, the selection would be larger.
+	for _, name := range []string{"state", "type", "zone", "subaccount"} {
+		if field := f.Fields.Field(name); r.URL.Query().Get(name) != "" && (field == nil || field.Value == "") {
+			return nil, problem.New(problem.Precondition, "the filter %s of this selection does not exist any more; select the vehicles again", name)
+		}
+	}
 	q.Sort, q.Limit = keyset.Sort{Field: "code"}, 100
 	var all []fleet.Vehicle
 	for {
@@ -122,7 +128,7 @@ func (p *pages) selected(ctx context.Context, r *web.Request) ([]fleet.Vehicle, 
 			return all, nil
 		}
 		if len(all) >= fleet.MaxBulk {
-			return nil, problem.New(problem.TooLarge, "These are more than %s vehicles. Narrow the filters: so many can be changed at once.", web.Number(fleet.MaxBulk))
+			return nil, problem.New(problem.TooLarge, "at most %s vehicles can be changed at once, and these are more; narrow the filters", web.Number(fleet.MaxBulk))
 		}
 		q.After = next
 	}

@@ -151,6 +151,17 @@ func TestBulkSince(t *testing.T) {
 }
 
 // TestBulkAll: all vehicles of a filter change, up to the limit.
+// TestBulkWithoutItsFilter: a filter that is gone does not widen what an old address selects.
+func TestBulkWithoutItsFilter(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	l.vehicle()
+	y.agent.Page("/fleet/vehicles/bulk?act=remove&all=on&state=available").Want("Remove 1 vehicle")
+	for _, gone := range []string{"zone=zone_x", "type=vt_x", "state=flying", "subaccount=sub_x"} {
+		y.agent.WantRefused(y.agent.Get("/fleet/vehicles/bulk?act=remove&all=on&"+gone), http.StatusUnprocessableEntity).Want("does not exist any more")
+	}
+}
+
 func TestBulkAll(t *testing.T) {
 	if testing.Short() {
 		t.Skip("changes 1,000 vehicles")
@@ -171,5 +182,5 @@ func TestBulkAll(t *testing.T) {
 	}
 	webtest.Parse(t, y.agent.Post("/fleet/vehicles/bulk/undo", formOf(d)).Body.String()).Want("1,000 vehicles restored.")
 	l.vehicle()
-	y.agent.WantRefused(y.agent.Get("/fleet/vehicles/bulk?act=remove&all=on"), http.StatusRequestEntityTooLarge).Want("more than 1,000 vehicles")
+	y.agent.WantRefused(y.agent.Get("/fleet/vehicles/bulk?act=remove&all=on"), http.StatusRequestEntityTooLarge).Want("At most 1,000 vehicles can be changed at once")
 }

@@ -60,20 +60,21 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	zone, err := time.LoadLocation(settings.TimeZone)
-	if err != nil {
-		return err
-	}
 	subs, fields, err := p.subaccountChoices(ctx, r)
 	if err != nil {
 		return err
 	}
 	b := overviewPage{
-		Topics: p.topic(fleet.RideKind) + " " + p.topic(fleet.VehicleKind) + " " + p.topic(fleet.AlertRecordKind), Zone: settings.TimeZone,
+		Topics: p.topic(fleet.RideKind) + " " + p.topic(fleet.VehicleKind) + " " + p.topic(fleet.AlertRecordKind),
 		Filters: filters{Fields: append(web.Fields{{Name: "days", Label: "Period", Type: "select", Options: spans[:]}},
 			append(fields, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})...)},
 	}
 	b.Filters.parse(r)
+	b.Zone, _ = ofAreas(subs, b.Filters.list("subaccount"), settings.TimeZone)
+	zone, err := time.LoadLocation(b.Zone)
+	if err != nil {
+		return err
+	}
 	days := 30
 	if n, err := strconv.Atoi(b.Filters.get("days")); err == nil {
 		days = n
@@ -87,7 +88,7 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 		q.Granularity = period.Week
 	}
 	before := q
-	before.From, before.To, before.Granularity = q.From.AddDate(0, 0, -days), q.To.AddDate(0, 0, -days), period.Total
+	before.From, before.To, before.Granularity = daysBefore(q.From, days), q.To.AddDate(0, 0, -days), period.Total
 	b.Compare = web.Count(days, "Compared with the day before.", "Compared with the %d days before.")
 	states, err := p.Fleet.CountStates(ctx, p.DB, r.OrganizationID)
 	if err != nil {
