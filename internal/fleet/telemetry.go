@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -299,13 +300,13 @@ func (in *intake) correctTimes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	latest := in.now.Add(maxReportAhead).UnixMilli()
+	future := in.now.Add(maxReportAhead).UnixMilli()
 	impossible := in.now.AddDate(0, 0, -int(max(in.org.settings.TrackRetentionDays, trackerMemoryDays)))
 	for _, v := range in.vehicles {
 		stored := clocks[v.ID]
 		v.clock = stored
-		last := v.reports[len(v.reports)-1]
-		v.clock.observe(last.Time(), in.now, impossible, in.reports[last.index].Direct)
+		latest := slices.MaxFunc(v.reports, func(r, o timedReport) int { return cmp.Compare(r.At, o.At) })
+		v.clock.observe(latest.Time(), in.now, impossible, in.reports[latest.index].Direct)
 		if v.clock != stored {
 			if err := v.clock.save(ctx, in.tx, in.org.id, v.ID); err != nil {
 				return err
@@ -318,7 +319,7 @@ func (in *intake) correctTimes(ctx context.Context) error {
 				r.Set(track.Shift, ahead)
 			}
 			switch {
-			case r.At > latest:
+			case r.At > future:
 				in.reject(r.index, "in_future", "/reported_at")
 			case r.At < in.oldest.UnixMilli():
 				in.reject(r.index, "invalid_value", "/reported_at")

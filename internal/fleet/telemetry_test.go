@@ -264,6 +264,21 @@ func TestClocks(t *testing.T) {
 			y.travel(t, time.Minute)
 		}
 	})
+	t.Run("the newest report first", func(t *testing.T) {
+		t.Parallel()
+		y := newYard(t)
+		v := y.vehicle(t)
+		for call := range 6 { // enough for a clock that is behind
+			y.travel(t, 10*time.Minute)
+			var list []fleet.Report
+			for i := range 20 {
+				list = append(list, report(&v, y.clock(t).Add(-time.Duration(i)*29*time.Second), nil))
+			}
+			if got := verdicts(y.record(t, list...)); got != "20 0 0" {
+				t.Errorf("call %d: got %s", call, got)
+			}
+		}
+	})
 	t.Run("a clock that gains", func(t *testing.T) {
 		t.Parallel()
 		y := newYard(t)
@@ -346,11 +361,12 @@ func TestTelemetryModel(t *testing.T) {
 					k.made = append(k.made, r)
 					batch = append(batch, r)
 				}
-				// Each tracker's last report is of now, so that its clock is known to be right or wrong.
+				// Each tracker's latest report is of now, so that its clock is known to be right or wrong.
 				for _, k := range trackers {
 					r := report(&k.Vehicle, now.Add(k.ahead), map[track.Field]int64{track.Battery: 40 + random.Int64N(50)})
 					batch = append(batch, r)
 				}
+				random.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
 				// The model: in the order of true times, then of the call.
 				for _, k := range trackers {
 					var own []track.Report

@@ -10,7 +10,8 @@ import (
 
 // The clock of a tracker is known to be wrong when its last reports are consistently too early
 // or too late. One report is no evidence: it may be a fault of the tracker, or have waited in its
-// memory. The last report of a call counts, since a tracker sends its reports in order.
+// memory. Of the reports of a call the one with the latest time counts, in whatever order they come: it
+// waited least.
 const (
 	// clockTolerance is the greatest error of a clock that is right.
 	clockTolerance = maxReportAhead
@@ -37,10 +38,10 @@ type trackerClock struct {
 	seen   time.Duration // ahead of now, of the first
 	seenAt time.Time     // of the first
 	count  int64         // 0: no run
-	sentAt time.Time     // of the last, by the tracker's clock
+	sentAt time.Time     // of the latest, by the tracker's clock
 }
 
-// observe updates the clock by the last report of a call. Reports from before oldest cannot have
+// observe updates the clock by the time of the latest report of a call. Reports from before oldest cannot have
 // waited in a tracker's memory. A direct report needs no second one as evidence, if it is from the
 // future or from before oldest.
 func (c *trackerClock) observe(sentAt, now, oldest time.Time, direct bool) {
