@@ -1,18 +1,22 @@
 // Package osmand takes the reports of trackers that speak the OsmAnd protocol, as Traccar defines
-// it: one position per GET or POST, with its values as parameters. The path has the secret of a
-// tracker, which names its vehicle.
+// it: one position per GET or POST, with its values as parameters, or in a document as Traccar
+// Client 9 posts it. The path has the secret of a tracker, which names its vehicle.
 //
 // A tracker repeats a report until the answer is 200. So that is the answer to all that were
 // stored, duplicates and late ones included, and to those that are older than the tracks that are
-// stored; 400 is that to values which no repetition mends.
+// stored; 400 is that to values which no repetition mends. Optional ones are left out if they are
+// out of range, since the position counts without them.
 package osmand
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
+	"mime"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -42,8 +46,8 @@ const (
 	refusalLimit = 60 // with an unknown secret, of an address
 )
 
-// maxForm bounds the body of a POST, in bytes.
-const maxForm = 64 << 10
+// maxBody bounds the body of a POST, in bytes.
+const maxBody = 64 << 10
 
 // Config has the parts of a [Handler]. All are required.
 type Config struct {
@@ -115,11 +119,12 @@ func (h *Handler) receive(w http.ResponseWriter, r *http.Request, secret string)
 	if ok, err := h.count(ctx, w, "vehicle "+vehicleID, trackerLimit); err != nil || !ok {
 		return http.StatusTooManyRequests, "The tracker reports too often.", err
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		return http.StatusBadRequest, "The parameters are not well formed.", nil
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	form, refusal := parameters(r)
+	if refusal != "" {
+		return http.StatusBadRequest, refusal, nil
 	}
-	report, wrong := parse(r.Form)
+	report, wrong := parse(form)
 	if wrong != "" {
 		return http.StatusBadRequest, "The parameter " + wrong + " is missing or not valid.", nil
 	}
@@ -160,54 +165,139 @@ func (h *Handler) count(ctx context.Context, w http.ResponseWriter, key string, 
 // kphPerKnot converts knots to kilometers per hour.
 const kphPerKnot = 1.852
 
-// parse reads the parameters of a report. wrong names one that is missing or not valid.
+// parameters returns the parameters of a request: those of its form, or of its document. refusal is the
+// answer to one that is not well formed.
+func parameters(r *http.Request) (form url.Values, refusal string) {
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.Method != http.MethodPost || kind != "application/json" {
+		if r.ParseForm() != nil {
+			return nil, "The parameters are not well formed."
+		}
+		return r.Form, ""
+	}
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, "The body is incomplete or too large."
+	}
+	if form, err = parametersOf(text); err != nil {
+		return nil, "The body is not valid JSON."
+	}
+	return form, ""
+}
+
+// document is a report of Traccar Client 9. Numbers below 0 are unknown, but for degrees and altitude.
+type document struct {
+	Location struct {
+		Timestamp json.RawMessage `json:"timestamp"`
+		Odometer  number          `json:"odometer"` // meters
+		Coords    struct {
+			Latitude  number `json:"latitude"`
+			Longitude number `json:"longitude"`
+			Accuracy  number `json:"accuracy"` // meters
+			Altitude  number `json:"altitude"` // meters
+			Speed     number `json:"speed"`    // meters per second
+			Heading   number `json:"heading"`  // degrees
+		} `json:"coords"`
+		Battery struct {
+			Level number `json:"level"` // 1 is full
+		} `json:"battery"`
+	} `json:"location"`
+}
+
+// number is the text of a number; empty for a value of another type.
+type number string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (n *number) UnmarshalJSON(text []byte) error {
+	if *n = ""; text[0] == '-' || '0' <= text[0] && text[0] <= '9' {
+		*n = number(text)
+	}
+	return nil
+}
+
+// times returns the text of the number multiplied by a factor.
+func (n number) times(factor float64) number {
+	f, err := strconv.ParseFloat(string(n), 64)
+	if err != nil {
+		return n
+	}
+	return number(strconv.FormatFloat(f*factor, 'g', -1, 64))
+}
+
+// parametersOf returns the values of a document by the names and in the units of parameters. A
+// value of another type than expected is absent, apart from the time.
+func parametersOf(text []byte) (url.Values, error) {
+	var d document
+	if err := json.Unmarshal(text, &d); err != nil {
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok {
+			return nil, err
+		}
+	}
+	at := string(d.Location.Timestamp)
+	switch {
+	case at == "null":
+		at = ""
+	case strings.HasPrefix(at, `"`):
+		if err := json.Unmarshal(d.Location.Timestamp, &at); err != nil {
+			return nil, err
+		}
+	}
+	c := &d.Location.Coords
+	form := url.Values{"timestamp": {at}}
+	for name, n := range map[string]number{
+		"lat": c.Latitude, "lon": c.Longitude, "accuracy": c.Accuracy, "altitude": c.Altitude, "speed": c.Speed.times(3.6 / kphPerKnot), "bearing": c.Heading,
+		"batt": d.Location.Battery.Level.times(100), "odometer": d.Location.Odometer,
+	} {
+		form.Set(name, string(n))
+	}
+	return form, nil
+}
+
+// parse reads the parameters of a report. wrong names one that is missing or not valid. Optional
+// ones that are out of range count as unknown.
 func parse(form url.Values) (r track.Report, wrong string) {
 	if !setTime(&r, form.Get("timestamp")) {
 		return r, "timestamp"
 	}
-	for _, f := range []struct {
-		name      string
-		field     track.Field
-		low, high float64
-		parts     float64 // of the parameter's unit
-		required  bool
-	}{
-		{"lat", track.Lat, -90, 90, 1e6, true},
-		{"lon", track.Lng, -180, 180, 1e6, true},
-		{"accuracy", track.Accuracy, 0, 1e7, 10, false},
-		{"altitude", track.Altitude, -1e5, 1e5, 10, false},
-		{"speed", track.Speed, 0, 2000, 10 * kphPerKnot, false},
-		{"batt", track.Battery, 0, 100, 1, false},
-		{"odometer", track.Odometer, 0, 1e10, 1, false},
-	} {
-		text := form.Get(f.name)
-		if text == "" && !f.required {
-			continue
-		}
-		n, err := strconv.ParseFloat(text, 64)
-		if f.name == "speed" && n < 0 {
-			continue // unknown
-		}
-		if err != nil || !(f.low <= n && n <= f.high) {
-			return r, f.name
-		}
-		r.Set(f.field, int64(math.Round(n*f.parts)))
+	lat, lon, bearing := form.Get("lat"), form.Get("lon"), form.Get("bearing")
+	if both := form.Get("location"); both != "" && lat == "" && lon == "" {
+		lat, lon, _ = strings.Cut(both, ",")
+		lat, lon = strings.TrimSpace(lat), strings.TrimSpace(lon)
 	}
-	bearing := form.Get("bearing")
 	if bearing == "" {
 		bearing = form.Get("heading")
 	}
-	// A negative one is unknown.
-	if n, err := strconv.ParseFloat(bearing, 64); bearing != "" && (err != nil || !(n <= 360)) {
-		return r, "bearing"
-	} else if bearing != "" && n >= 0 {
-		r.Set(track.Heading, int64(math.Round(n*10)))
+	for _, f := range []struct {
+		name, text string
+		field      track.Field
+		low, high  float64
+		parts      float64 // of the parameter's unit
+		required   bool
+	}{
+		{"lat", lat, track.Lat, -90, 90, 1e6, true},
+		{"lon", lon, track.Lng, -180, 180, 1e6, true},
+		{"accuracy", form.Get("accuracy"), track.Accuracy, 0, 1e7, 10, false},
+		{"altitude", form.Get("altitude"), track.Altitude, -1e5, 1e5, 10, false},
+		{"speed", form.Get("speed"), track.Speed, 0, 2000, 10 * kphPerKnot, false},
+		{"bearing", bearing, track.Heading, 0, 360, 10, false},
+		{"batt", form.Get("batt"), track.Battery, 0, 100, 1, false},
+		{"odometer", form.Get("odometer"), track.Odometer, 0, 1e10, 1, false},
+	} {
+		if f.text == "" && !f.required {
+			continue
+		}
+		n, err := strconv.ParseFloat(f.text, 64)
+		switch inRange := f.low <= n && n <= f.high; {
+		case err != nil && !errors.Is(err, strconv.ErrRange), f.required && !inRange:
+			return r, f.name
+		case inRange:
+			r.Set(f.field, int64(math.Round(n*f.parts)))
+		}
 	}
 	return r, ""
 }
 
-// setTime sets the time of a report: seconds or milliseconds since 1970, or RFC 3339. Without a
-// time it is 0.
+// setTime sets the time of a report: seconds or milliseconds since 1970, RFC 3339, or date and
+// time in UTC with a space between. Without a time it is 0.
 func setTime(r *track.Report, text string) bool {
 	if text == "" {
 		return true
@@ -218,6 +308,9 @@ func setTime(r *track.Report, text string) bool {
 		}
 		r.At = n
 		return 0 < n && n < 1<<47
+	}
+	if day, clock, ok := strings.Cut(text, " "); ok {
+		text = day + "T" + clock + "Z"
 	}
 	t, err := rfc3339.Parse(text)
 	r.At = t.UnixMilli()

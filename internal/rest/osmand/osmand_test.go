@@ -80,7 +80,10 @@ func (k *tracker) create() (path string) {
 // send sends a report and returns the status.
 func (k *tracker) send(method, path, query, body string) int {
 	r := httptest.NewRequest(method, path+"?"+query, strings.NewReader(body))
-	if body != "" {
+	switch {
+	case strings.HasPrefix(body, "{"), strings.HasPrefix(body, "["):
+		r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	case body != "":
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	w := httptest.NewRecorder()
@@ -138,6 +141,80 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// TestForms: each form of a report has the same values.
+func TestForms(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Second)
+	const iso = "2006-01-02T15:04:05.000Z"
+	whole := map[track.Field]int64{
+		track.Lat: 52_520_008, track.Lng: 13_404_954, track.Speed: 288, track.Heading: 905, track.Altitude: 342, track.Accuracy: 65, track.Battery: 73, track.Odometer: 1204,
+	}
+	place := map[track.Field]int64{track.Lat: 52_520_008, track.Lng: 13_404_954}
+	for name, tt := range map[string]struct {
+		query, body string
+		want        map[track.Field]int64
+	}{
+		"a document": {"", fmt.Sprintf(`{"location":{"timestamp":"%s","event":"motionchange","is_moving":true,"uuid":"8f2c","odometer":1204.2,
+			"coords":{"latitude":52.520008,"longitude":13.404954,"accuracy":6.5,"speed":8,"speed_accuracy":0.4,"heading":90.5,"heading_accuracy":2,"altitude":34.2,"floor":null},
+			"battery":{"level":0.73,"is_charging":false},"activity":{"type":"in_vehicle","confidence":100},"extras":{}},"device_id":"123456"}`, now.Format(iso)), whole},
+		"a document with unknown values": {"", fmt.Sprintf(`{"location":{"timestamp":"%s","odometer":null,
+			"coords":{"latitude":52.520008,"longitude":13.404954,"accuracy":-1,"speed":-1,"heading":-1,"altitude":1e300},
+			"battery":{"level":-1}},"device_id":7}`, now.Format(iso)), place},
+		"a document with values of other types": {"", fmt.Sprintf(`{"location":{"timestamp":%d,"odometer":"far",
+			"coords":{"latitude":52.520008,"longitude":13.404954,"accuracy":{},"speed":1e999,"heading":true,"altitude":"34"},
+			"battery":0.73}}`, now.UnixMilli()), place},
+		"location":          {fmt.Sprintf("timestamp=%d&location=52.520008,%%2013.404954", now.Unix()), "", place},
+		"a date and a time": {"lat=52.520008&lon=13.404954&timestamp=" + url.QueryEscape(now.Format("2006-01-02 15:04:05.000")), "", place},
+		"unknown values": {
+			fmt.Sprintf("timestamp=%d&lat=52.520008&lon=13.404954&batt=-1&bearing=361&accuracy=-1&altitude=NaN&speed=1e999&odometer=-1", now.Unix()), "", place,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newTracker(t)
+			if got := k.send("POST", k.path, tt.query, tt.body); got != 200 {
+				t.Fatalf("got %d", got)
+			}
+			list := k.stored()
+			if len(list) != 1 || !list[0].Time().Equal(now) {
+				t.Fatalf("got %v, want one of %s", list, now)
+			}
+			want := track.Report{At: list[0].At}
+			for f, n := range tt.want {
+				want.Set(f, n)
+			}
+			if list[0] != want {
+				t.Errorf("got %v\nwant %v", list[0], want)
+			}
+		})
+	}
+}
+
+// TestRefusedDocuments: a document needs a position and, if it has a time, a valid one.
+func TestRefusedDocuments(t *testing.T) {
+	k := newTracker(t)
+	for body, want := range map[string]int{
+		`{"location":{"coords":{"latitude":52.5,"longitude":13.4}}}`:                         200, // without a clock
+		`{"location":{"timestamp":null,"coords":{"latitude":52.5,"longitude":13.4}}}`:        200,
+		`{"location":{"timestamp":"yesterday","coords":{"latitude":52.5,"longitude":13.4}}}`: 400,
+		`{"location":{"timestamp":true,"coords":{"latitude":52.5,"longitude":13.4}}}`:        400,
+		`{"location":{"coords":{"latitude":52.5}}}`:                                          400,
+		`{"location":{"coords":{"latitude":52.5,"longitude":181}}}`:                          400,
+		`{"location":{"coords":{"latitude":52.5,"longitude":"east"}}}`:                       400,
+		`{"location":{"event":"providerchange"}}`:                                            400,
+		`{"location":[{"coords":{"latitude":52.5,"longitude":13.4}}]}`:                       400,
+		`[]`:           400,
+		`{"location":`: 400,
+		`{"more":"` + strings.Repeat("x", 65<<10) + `"}`: 400,
+	} {
+		if got := k.send("POST", k.path, "", body); got != want {
+			t.Errorf("%.90s: got %d, want %d", body, got, want)
+		}
+	}
+	if got := k.send("POST", k.path, "lat=52.5&lon=13.4", "{}"); got != 400 {
+		t.Errorf("a document without a position beside parameters: got %d", got)
+	}
+}
+
 // TestWrongClock: the first report from the future is stored, since the tracker would repeat it.
 func TestWrongClock(t *testing.T) {
 	k := newTracker(t)
@@ -176,8 +253,13 @@ func TestRefused(t *testing.T) {
 		"lat=52.5":                                     400,
 		"lat=91&lon=13.4":                              400,
 		"lat=NaN&lon=13.4":                             400,
-		"lat=52.5&lon=13.4&batt=101":                   400,
-		"lat=52.5&lon=13.4&bearing=361":                400,
+		"lat=52.5&lon=13.4&batt=full":                  400,
+		"lat=52.5&lon=13.4&bearing=north":              400,
+		"location=52.5":                                400,
+		"location=52.5,181":                            400,
+		"location=52.5,13.4,7":                         400,
+		"lat=52.5&location=52.5,13.4":                  400,
+		"lat=52.5&lon=13.4&timestamp=2026-03-14":       400,
 		"lat=52.5&lon=13.4&timestamp=yesterday":        400,
 		"lat=52.5&lon=13.4&timestamp=-5":               400,
 		"lat=52.5&lon=13.4&timestamp=9999999999999999": 400,
