@@ -139,6 +139,9 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 		of = r.route.Rows
 	}
 	rows := writerOf(r.format, out, of)
+	if got.line {
+		rows = &pieceOfFeatureWriter{featureWriter{out: out}}
+	}
 	begin := func() error {
 		if r.http.Method != http.MethodHead {
 			if err := a.recordExport(r); err != nil {
@@ -290,5 +293,13 @@ func (o *featureWriter) Write(record []byte) error {
 
 func (o *featureWriter) End() error {
 	_, err := o.out.WriteString("\n]}\n")
+	return err
+}
+
+// pieceOfFeatureWriter writes a FeatureCollection of one feature, which comes in pieces.
+type pieceOfFeatureWriter struct{ featureWriter }
+
+func (o *pieceOfFeatureWriter) Write(piece []byte) error {
+	_, err := o.out.Write(piece)
 	return err
 }

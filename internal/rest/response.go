@@ -23,6 +23,7 @@ type Response struct {
 	location string // below the base
 	page     *page
 	rows     iter.Seq2[Document, error]
+	line     bool // rows are the pieces of one feature
 	file     *fileContent
 	stream   func(ctx context.Context, send func(text string) bool)
 	about    string // subaccounts, separated by spaces
@@ -88,6 +89,44 @@ func Export[T any](records iter.Seq2[T, error]) Response {
 			if !yield(Document{JSON: b.Bytes()}, err) {
 				return
 			}
+		}
+	}}
+}
+
+// ExportLine answers a request for GeoJSON ([Request.ExportingGeoJSON]) with one LineString, whose
+// points, each a longitude and a latitude, are sent as they are read. Without two of them there is
+// no feature. properties is called after the last point and returns a record. An error aborts
+// the transfer, as in [Export].
+func ExportLine(id string, points iter.Seq2[[2]float64, error], properties func() any) Response {
+	return Response{line: true, rows: func(yield func(Document, error) bool) {
+		var b bytes.Buffer
+		write := func(before string, v any) (err error) {
+			b.WriteString(before)
+			return encodeTo(&b, v)
+		}
+		give := func(err error) bool {
+			goOn := yield(Document{JSON: b.Bytes()}, err) && err == nil
+			b.Reset()
+			return goOn
+		}
+		count := 0
+		for point, err := range points {
+			before := ","
+			if count == 0 && err == nil {
+				err = write("\n"+`{"type":"Feature","id":`, id)
+				before = `,"geometry":{"type":"LineString","coordinates":[`
+			}
+			if err == nil {
+				err = write(before, point)
+			}
+			if count++; (count > 1 || err != nil) && !give(err) {
+				return
+			}
+		}
+		if count > 1 {
+			err := write(`]},"properties":`, properties())
+			b.WriteByte('}')
+			give(err)
 		}
 	}}
 }

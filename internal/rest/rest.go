@@ -404,6 +404,9 @@ func (a *API) handle(r *Request) (Response, error) {
 	if (got.rows != nil) != r.Exporting() {
 		return Response{}, fmt.Errorf("%s answers with an export that was not requested, or the reverse", r.route.ID)
 	}
+	if got.line && !r.ExportingGeoJSON() {
+		return Response{}, fmt.Errorf("%s answers with a line without a request for GeoJSON", r.route.ID)
+	}
 	if (got.file != nil) != r.route.File {
 		return Response{}, fmt.Errorf("%s answers with a file without File in its route, or the reverse", r.route.ID)
 	}

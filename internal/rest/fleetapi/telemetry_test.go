@@ -1,13 +1,20 @@
 package fleetapi_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet/track"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
@@ -211,9 +218,16 @@ func TestTrack(t *testing.T) {
 	if got := p.Get(path+"?simplify_meters=1", "Accept: "+rest.NDJSON); got.Body != want {
 		t.Errorf("simplified: got %s\nwant %s", got.Body, want)
 	}
-	want = `"geometry":{"type":"LineString","coordinates":[[13.4,52.501],[13.4,52.502],[13.4,52.503]]}`
-	if got := p.Get(path+query, "Accept: "+rest.GeoJSON); !strings.Contains(got.Body, want) || !strings.Contains(got.Body, `"type":"FeatureCollection"`) {
-		t.Errorf("GeoJSON: got %s", got.Body)
+	want = `{"type":"FeatureCollection","features":[` + "\n" + `{"type":"Feature","id":"` + v.text("id") + `","geometry":{"type":"LineString","coordinates":[[13.4,52.501],[13.4,52.502],[13.4,52.503]]},` +
+		`"properties":{"vehicle_id":"` + v.text("id") + `","from":"` + stamp(1) + `","to":"` + stamp(3) + `"}}` + "\n]}\n"
+	if got := p.Get(path+query, "Accept: "+rest.GeoJSON); got.Body != want || got.Header.Get("Content-Type") != rest.GeoJSON {
+		t.Errorf("GeoJSON: got %s\nwant %s", got.Body, want)
+	}
+	want = `{"type":"FeatureCollection","features":[` + "\n]}\n"
+	for _, query := range []string{"?from=" + stamp(1) + "&to=" + stamp(2), "?from=" + stamp(6)} {
+		if got := p.Get(path+query, "Accept: "+rest.GeoJSON); got.Body != want {
+			t.Errorf("GeoJSON of no line: got %s\nwant %s", got.Body, want)
+		}
 	}
 	refused(t, "32 days", p.Get(path+"?from=2026-01-01T00:00:00Z&to=2026-02-02T00:00:00Z"), 400, "range_too_large")
 	refused(t, "backwards", p.Get(path+"?from=2026-02-01T00:00:00Z&to=2026-01-02T00:00:00Z"), 400, "invalid_parameter")
@@ -240,6 +254,99 @@ func TestTrackExport(t *testing.T) {
 	if got := p.Get(path, "Accept: "+rest.GeoJSON).Body; strings.Count(got, "[13.") != points || strings.Count(got, "LineString") != 1 || !strings.Contains(got, `"to":"`+start.Add((points-1)*100*time.Millisecond).Format("2006-01-02T15:04:05.000Z")) {
 		t.Errorf("GeoJSON: got %d points, %d lines", strings.Count(got, "[13."), strings.Count(got, "LineString"))
 	}
+}
+
+// storeTrack stores segments of a vehicle, each with so many points, and returns the start of the first.
+func (p *tenant) storeTrack(vehicleID string, segments, points int64) (start int64) {
+	p.t.Helper()
+	start = track.Start(time.Now().Add(-48 * time.Hour).UnixMilli())
+	step := track.Period.Milliseconds() / points
+	var list track.Segment
+	p.write(func(ctx context.Context, tx *db.Tx) error {
+		for i := range segments {
+			from := start + i*track.Period.Milliseconds()
+			list = list[:0]
+			for k := range points {
+				point := track.Report{At: from + k*step}
+				point.Set(track.Lat, 52_500_000+i)
+				point.Set(track.Lng, 13_000_000+k)
+				list = append(list, point)
+			}
+			if _, err := tx.Exec(ctx, "INSERT INTO tracks (organization_id, vehicle_id, start_at, reports) VALUES ($1, $2, $3, $4)", p.org, vehicleID, from*1000, list.Append(nil, from)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return start
+}
+
+// TestTrackMemory: an export takes no more memory for a longer track.
+func TestTrackMemory(t *testing.T) {
+	e := newRig(t).live
+	p := e.tenant(t, ours)
+	id := p.vehicle().text("id")
+	const segments, points = 150, 5000
+	start := p.storeTrack(id, segments, points)
+	r := httptest.NewRequest("GET", "http://api.example.com/v1/vehicles/"+id+"/track?from="+time.UnixMilli(start).UTC().Format(time.RFC3339), http.NoBody).WithContext(t.Context())
+	r.Header.Set("Authorization", "Bearer "+p.Token)
+	r.Header.Set("Accept", rest.GeoJSON)
+	w := &weighing{ResponseRecorder: httptest.NewRecorder()}
+	before := liveHeap()
+	e.api.Wrap(http.NotFoundHandler()).ServeHTTP(w, r)
+	if got := w.brackets - 2; w.Code != http.StatusOK || got != segments*points { // one of the features, one of the line
+		t.Fatalf("got %d, %d points", w.Code, got)
+	}
+	if took := int64(w.most) - int64(before); took > 8<<20 {
+		t.Errorf("%d points take %d MB", segments*points, took>>20)
+	}
+}
+
+// TestTrackBreaks: a client can tell a track that broke off from a complete one.
+func TestTrackBreaks(t *testing.T) {
+	p := newRig(t).live.tenant(t, ours)
+	id := p.vehicle().text("id")
+	start := p.storeTrack(id, 3, 9000)
+	from := func(segment int64) string {
+		return "/vehicles/" + id + "/track?from=" + time.UnixMilli(start+segment*track.Period.Milliseconds()).UTC().Format(time.RFC3339)
+	}
+	if a := p.Do("HEAD", from(0), "", "Accept: "+rest.GeoJSON); a.Status != 200 || a.Body != "" || a.Header.Get("Content-Type") != rest.GeoJSON {
+		t.Errorf("HEAD: got %d %v", a.Status, a.Header)
+	}
+	p.write(func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "UPDATE tracks SET reports = $1 WHERE vehicle_id = $2 AND start_at = $3", []byte{1, 9}, id, (start+2*track.Period.Milliseconds())*1000)
+		return err
+	})
+	if a := p.Get(from(0), "Accept: "+rest.GeoJSON); a.Status != 200 || a.Err != io.ErrUnexpectedEOF || strings.Contains(a.Body, "properties") {
+		t.Errorf("midway: got %d, %d bytes, %v", a.Status, len(a.Body), a.Err)
+	}
+	if a := p.Get(from(2), "Accept: "+rest.GeoJSON); a.Status != 500 || a.Code() != "internal_error" {
+		t.Errorf("at once: got %d %s", a.Status, a.Body)
+	}
+}
+
+// weighing counts the brackets of an answer and measures the memory meanwhile.
+type weighing struct {
+	*httptest.ResponseRecorder
+	brackets, size int
+	most           uint64
+}
+
+func (w *weighing) Write(b []byte) (int, error) {
+	if w.size/(2<<20) != (w.size+len(b))/(2<<20) {
+		w.most = max(w.most, liveHeap())
+	}
+	w.size += len(b)
+	w.brackets += bytes.Count(b, []byte("["))
+	return len(b), nil
+}
+
+// liveHeap returns the size of what is in use, in bytes.
+func liveHeap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 func TestVehicleEvents(t *testing.T) {

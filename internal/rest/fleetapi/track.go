@@ -87,18 +87,11 @@ func wireOfPoint(r *track.Report) wireTrackPoint {
 	return w
 }
 
-// trackLine is a track as a feature.
-type trackLine struct {
-	ID        string        `json:"id"`
-	VehicleID string        `json:"vehicle_id"`
-	From      rfc3339.Time  `json:"from"`
-	To        rfc3339.Time  `json:"to"`
-	Geometry  trackGeometry `json:"geometry"`
-}
-
-type trackGeometry struct {
-	Type        string       `json:"type"`
-	Coordinates [][2]float64 `json:"coordinates"`
+// trackProperties are the properties of a track as a feature.
+type trackProperties struct {
+	VehicleID string       `json:"vehicle_id"`
+	From      rfc3339.Time `json:"from"` // of the first point
+	To        rfc3339.Time `json:"to"`   // of the last point
 }
 
 func (a *API) getTrack(ctx context.Context, r *rest.Request) (rest.Response, error) {
@@ -131,7 +124,7 @@ func (a *API) getTrack(ctx context.Context, r *rest.Request) (rest.Response, err
 	}
 	if r.Exporting() {
 		// In pages, each simplified: all points of a month could exhaust the memory.
-		return a.exportTrack(r, v.ID, func(fn func(points []track.Report) error) error {
+		return exportTrack(r, v.ID, func(fn func(points []track.Report) error) error {
 			for at := from; !at.IsZero(); {
 				points, next, err := a.Fleet.Track(ctx, a.DB, r.Key.OrganizationID, v.ID, at, to, trackPage)
 				if err == nil {
@@ -143,7 +136,7 @@ func (a *API) getTrack(ctx context.Context, r *rest.Request) (rest.Response, err
 				at = next
 			}
 			return nil
-		})
+		}), nil
 	}
 	points, next, err := a.Fleet.Track(ctx, a.DB, r.Key.OrganizationID, v.ID, from, to, trackPage)
 	if err != nil {
@@ -158,40 +151,32 @@ func (a *API) getTrack(ctx context.Context, r *rest.Request) (rest.Response, err
 }
 
 // exportTrack returns an export of pages of points.
-func (a *API) exportTrack(r *rest.Request, vehicleID string, pages func(fn func(points []track.Report) error) error) (rest.Response, error) {
-	if !r.ExportingGeoJSON() {
-		return rest.Export(rest.Each(func(give func(wireTrackPoint) error) error {
-			return pages(func(points []track.Report) error {
-				for i := range points {
-					if err := give(wireOfPoint(&points[i])); err != nil {
-						return err
-					}
+func exportTrack(r *rest.Request, vehicleID string, pages func(fn func(points []track.Report) error) error) rest.Response {
+	points := rest.Each(func(give func(wireTrackPoint) error) error {
+		return pages(func(points []track.Report) error {
+			for i := range points {
+				if err := give(wireOfPoint(&points[i])); err != nil {
+					return err
 				}
-				return nil
-			})
-		})), nil
+			}
+			return nil
+		})
+	})
+	if !r.ExportingGeoJSON() {
+		return rest.Export(points)
 	}
-	line := trackLine{ID: vehicleID, VehicleID: vehicleID, Geometry: trackGeometry{Type: "LineString"}}
-	if err := pages(line.add); err != nil {
-		return rest.Response{}, err
-	}
-	if len(line.Geometry.Coordinates) < 2 {
-		return rest.Export(rest.All([]trackLine{})), nil
-	}
-	return rest.Export(rest.All([]trackLine{line})), nil
-}
-
-// add appends points to the line.
-func (l *trackLine) add(points []track.Report) error {
-	for i := range points {
-		w := wireOfPoint(&points[i])
-		if len(l.Geometry.Coordinates) == 0 {
-			l.From = w.At
+	line := trackProperties{VehicleID: vehicleID}
+	return rest.ExportLine(vehicleID, func(yield func([2]float64, error) bool) {
+		for w, err := range points {
+			if line.From.Std().IsZero() {
+				line.From = w.At
+			}
+			line.To = w.At
+			if !yield([2]float64{w.Lng, w.Lat}, err) {
+				return
+			}
 		}
-		l.To = w.At
-		l.Geometry.Coordinates = append(l.Geometry.Coordinates, [2]float64{w.Lng, w.Lat})
-	}
-	return nil
+	}, func() any { return line })
 }
 
 type wireVehicleEvent struct {
