@@ -390,8 +390,9 @@ type FleetTelemetryService struct{ c *client }
 // Create sends POST /telemetry: report positions and states of vehicles.
 //
 // Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any order.
-// Each report has an outcome of its own: an invalid one fails no other, and a request can be
-// repeated safely. Reports are applied in the order of their times.
+// Blank lines are skipped. Each report has an outcome of its own: an invalid one fails no
+// other, and a request can be repeated safely. Reports are applied in the order of their
+// times.
 //
 // A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit, -Remaining
 // and -Reset describe that window. A request beyond it is refused with 429 after the first
@@ -4294,7 +4295,7 @@ type TelemetryResultClock struct {
 // TelemetryResultResult is part of answers.
 type TelemetryResultResult struct {
 	Code TelemetryResultResultCode `json:"code"`
-	// Of the report, from 0.
+	// Of the report, from 0; in NDJSON of its line, with blank ones counted.
 	Index int64 `json:"index"`
 	// JSON pointer of the value, within the report.
 	Pointer *string                     `json:"pointer"`

@@ -16,11 +16,12 @@ import (
 )
 
 // Reports returns the unparsed reports of a request to a route with [Route.Reports], at most
-// limit.
+// limit. Blank lines of NDJSON are empty ones, so that the others have the numbers of their lines.
 func (r *Request) Reports(limit int) (list [][]byte, err error) {
 	if r.ndjson {
-		for line := range bytes.SplitSeq(bytes.TrimRight(r.Body, "\r\n"), []byte("\n")) {
-			if list = append(list, bytes.TrimSuffix(line, []byte("\r"))); len(list) > limit {
+		text := bytes.TrimPrefix(r.Body, []byte("\ufeff")) // editors write a byte order mark
+		for line := range bytes.SplitSeq(bytes.TrimRight(text, "\r\n"), []byte("\n")) {
+			if list = append(list, bytes.Trim(line, " \t\r")); len(list) > limit {
 				break // a body of 8 MB could have as many lines
 			}
 		}

@@ -2411,7 +2411,7 @@ export interface TelemetryResultClock {
 
 export interface TelemetryResultResult {
   code: OrUnknown<TelemetryResultResultCode>;
-  /** Of the report, from 0. */
+  /** Of the report, from 0; in NDJSON of its line, with blank ones counted. */
   index: number;
   /** JSON pointer of the value, within the report. */
   pointer: string | null;
@@ -3858,9 +3858,9 @@ export class FleetTelemetry {
   /**
    * Report positions and states of vehicles.
    *
-   * Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any order. Each
-   * report has an outcome of its own: an invalid one fails no other, and a request can be repeated
-   * safely. Reports are applied in the order of their times.
+   * Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any order.
+   * Blank lines are skipped. Each report has an outcome of its own: an invalid one fails no other,
+   * and a request can be repeated safely. Reports are applied in the order of their times.
    *
    * A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit, -Remaining
    * and -Reset describe that window. A request beyond it is refused with 429 after the first

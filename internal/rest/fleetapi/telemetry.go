@@ -55,7 +55,7 @@ var telemetryResult = &schema.Record{Name: "telemetry_result", Doc: "The outcome
 	{Name: "ignored", Type: schema.Integer(), Doc: "Reports that changed no state: duplicates, and those older than the vehicle's last one, which are part of the track."},
 	{Name: "rejected", Type: schema.Integer(), Doc: "Reports that were not stored."},
 	{Name: "results", Doc: "Of the reports that were not accepted, in order.", Type: schema.Array(schema.Object(
-		schema.Member{Name: "index", Type: schema.Integer(), Doc: "Of the report, from 0."},
+		schema.Member{Name: "index", Type: schema.Integer(), Doc: "Of the report, from 0; in NDJSON of its line, with blank ones counted."},
 		schema.Member{Name: "status", Type: schema.Enum(fleet.ReportIgnored, fleet.ReportRejected)},
 		schema.Member{Name: "code", Type: schema.Enum("duplicate", "out_of_order", "not_found", "outside_scope", "in_future", "invalid_value")},
 		schema.Member{Name: "pointer", Type: schema.Text(), Nullable: true, Doc: "JSON pointer of the value, within the report.", Example: "#/battery_percent"},
@@ -70,7 +70,7 @@ var telemetryResult = &schema.Record{Name: "telemetry_result", Doc: "The outcome
 func (a *API) telemetryRoutes() []rest.Route {
 	return []rest.Route{{
 		Method: "POST", Path: "/telemetry", ID: "createTelemetry", Tag: "Telemetry", Summary: "Report positions and states of vehicles",
-		Doc: "Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any order. Each report has an outcome of its own: an invalid one fails no other, and a request can be repeated safely. " +
+		Doc: "Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any order. Blank lines are skipped. Each report has an outcome of its own: an invalid one fails no other, and a request can be repeated safely. " +
 			"Reports are applied in the order of their times.\n\n" +
 			"A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit, -Remaining and -Reset describe that window. A request beyond it is refused with 429 after the first reports have been taken: the field taken is their number, result their outcome.",
 		Needs: needs("vehicles", apikey.Update), Input: telemetryRecord, Output: telemetryResult, Reports: true, MaxBody: maxTelemetry, Status: 200, Handle: a.recordTelemetry,
@@ -100,10 +100,11 @@ type wireClock struct {
 	Corrected int64  `json:"corrected"`
 }
 
-func wireOfTelemetry(t *fleet.TelemetryResult) wireTelemetry {
+// wireOfTelemetry returns the answer to reports with the given places in the request.
+func wireOfTelemetry(t *fleet.TelemetryResult, places []int) wireTelemetry {
 	w := wireTelemetry{Object: "telemetry_result", Accepted: t.Accepted, Ignored: t.Ignored, Rejected: t.Rejected, Results: make([]wireVerdict, len(t.Verdicts)), Clocks: []wireClock{}}
 	for i, v := range t.Verdicts {
-		w.Results[i] = wireVerdict{Index: v.Index, Status: v.Status, Code: v.Code}
+		w.Results[i] = wireVerdict{Index: places[v.Index], Status: v.Status, Code: v.Code}
 		if v.Status == fleet.ReportRejected {
 			w.Results[i].Pointer = new("#" + v.Pointer)
 		}
@@ -123,13 +124,15 @@ func (a *API) recordTelemetry(ctx context.Context, r *rest.Request) (rest.Respon
 	if err != nil {
 		return rest.Response{}, err
 	}
-	reports := make([]fleet.Report, granted)
-	for i := range reports {
-		reports[i] = parseReport(texts[i])
+	reports, places := make([]fleet.Report, 0, granted), make([]int, 0, granted)
+	for i, text := range texts[:granted] {
+		if len(text) > 0 { // a blank line is no report
+			reports, places = append(reports, parseReport(text)), append(places, i)
+		}
 	}
 	record := func(tx *db.Tx) (wireTelemetry, error) {
 		got, err := a.Fleet.RecordTelemetryTx(ctx, tx, r.Key.OrganizationID, reports, r.Covers)
-		return wireOfTelemetry(&got), err
+		return wireOfTelemetry(&got, places), err
 	}
 	if granted == int64(len(texts)) {
 		return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {

@@ -103,6 +103,23 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
+// TestBlankLines: blank lines and a byte order mark are no reports, and leave the others their
+// places.
+func TestBlankLines(t *testing.T) {
+	p := newRig(t).live.tenant(t, ours)
+	report := fmt.Sprintf(`{"vehicle":{"id":"%s"},"reported_at":"%s"}`, p.vehicle().text("id"), time.Now().Add(time.Second).UTC().Format(time.RFC3339))
+	for body, want := range map[string]string{
+		"\ufeff" + report + "\r\n\r\n \t\r\n{}\r\n\n" + report + "\n\n": "1 1 1, 3 rejected invalid_value #/vehicle, 5 ignored duplicate ",
+		"\n\n":         "0 0 0",
+		"\ufeff":       "0 0 0",
+		"\n\ufeff{}\n": "0 0 1, 1 rejected invalid_value #",
+	} {
+		if got := telemetryOf(t, p.Do("POST", "/telemetry", body, "Content-Type: "+rest.NDJSON), 200).String(); got != want {
+			t.Errorf("%q: got %s\nwant %s", body, got, want)
+		}
+	}
+}
+
 func TestTelemetryRefused(t *testing.T) {
 	p := newRig(t).live.tenant(t, ours)
 	for body, want := range map[string][]string{

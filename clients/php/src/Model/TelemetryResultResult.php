@@ -16,7 +16,7 @@ final class TelemetryResultResult extends Record
     private function __construct(
         /** See {@see Enum\TelemetryResultResultCode}. */
         public readonly string $code,
-        /** Of the report, from 0. */
+        /** Of the report, from 0; in NDJSON of its line, with blank ones counted. */
         public readonly int $index,
         /** JSON pointer of the value, within the report. */
         public readonly ?string $pointer,

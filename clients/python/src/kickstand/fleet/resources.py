@@ -1341,8 +1341,9 @@ class TelemetryResource:
         """Report positions and states of vehicles.
 
         Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any
-        order. Each report has an outcome of its own: an invalid one fails no other, and a
-        request can be repeated safely. Reports are applied in the order of their times.
+        order. Blank lines are skipped. Each report has an outcome of its own: an invalid one
+        fails no other, and a request can be repeated safely. Reports are applied in the order
+        of their times.
 
         A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit,
         -Remaining and -Reset describe that window. A request beyond it is refused with 429

@@ -2068,7 +2068,7 @@ class TelemetryResultResult(Record):
 
     code: TelemetryResultResultCode
     index: int
-    """Of the report, from 0."""
+    """Of the report, from 0; in NDJSON of its line, with blank ones counted."""
     pointer: str | None
     """JSON pointer of the value, within the report."""
     status: TelemetryResultResultStatus

@@ -1973,7 +1973,7 @@ module Kickstand
   class TelemetryResultResult < Record
     # @return [String] One of {TelemetryResultResultCode}.
     member :code
-    # @return [Integer] Of the report, from 0.
+    # @return [Integer] Of the report, from 0; in NDJSON of its line, with blank ones counted.
     member :index
     # @return [String, nil] JSON pointer of the value, within the report.
     member :pointer

@@ -9,11 +9,11 @@ module Kickstand
     class Telemetry < Resource
       # Report positions and states of vehicles.
       #
-      # Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any order. Each report has an
-      # outcome of its own: an invalid one fails no other, and a request can be repeated safely. Reports are applied in
-      # the order of their times. A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit,
-      # -Remaining and -Reset describe that window. A request beyond it is refused with 429 after the first reports have
-      # been taken: the field taken is their number, result their outcome.
+      # Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any order. Blank lines are
+      # skipped. Each report has an outcome of its own: an invalid one fails no other, and a request can be repeated
+      # safely. Reports are applied in the order of their times. A key may send 100 times as many reports as requests a
+      # minute. X-Telemetry-Limit, -Remaining and -Reset describe that window. A request beyond it is refused with 429
+      # after the first reports have been taken: the field taken is their number, result their outcome.
       #
       # Permission: vehicles.update.
       #
