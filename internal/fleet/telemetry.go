@@ -336,17 +336,19 @@ func (in *intake) correctTimes(ctx context.Context) error {
 	return nil
 }
 
-// loadSegments reads the segments that the reports belong to.
+// loadSegments reads the segments that the reports belong to, or could be stored in.
 func (in *intake) loadSegments(ctx context.Context) error {
 	needed := make(map[int64][]string) // ids by start
 	byID := make(map[string]*reportingVehicle, len(in.vehicles))
 	for _, v := range in.vehicles {
 		byID[v.ID] = v
-		for _, r := range v.reports {
-			start := track.Start(r.At)
-			if v.segments[start] == nil {
-				v.segments[start] = new(segment)
-				needed[start] = append(needed[start], v.ID)
+		for i := range v.reports {
+			starts, n := v.clock.segmentsOf(&v.reports[i].Report)
+			for _, start := range starts[:n] {
+				if v.segments[start] == nil {
+					v.segments[start] = new(segment)
+					needed[start] = append(needed[start], v.ID)
+				}
 			}
 		}
 	}
@@ -378,11 +380,15 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 		if err := in.decode(g, start); err != nil {
 			return err
 		}
-		if len(g.reports) >= track.MaxReports && !g.reports.Has(&r.Report) {
+		elsewhere, err := in.storedElsewhere(v, &r.Report)
+		if err != nil {
+			return err
+		}
+		if len(g.reports) >= track.MaxReports && !elsewhere && !g.reports.Has(&r.Report) {
 			in.reject(r.index, "invalid_value", "/reported_at")
 			continue
 		}
-		if !g.reports.Insert(r.Report) {
+		if elsewhere || !g.reports.Insert(r.Report) {
 			in.ignore(r.index, "duplicate")
 			continue
 		}
@@ -428,6 +434,19 @@ func (in *intake) record(ctx context.Context, v *reportingVehicle) error {
 		return nil
 	}
 	return in.save(ctx, v)
+}
+
+// storedElsewhere reports whether another segment than its own has a report, by a former correction
+// of the clock.
+func (in *intake) storedElsewhere(v *reportingVehicle, r *track.Report) (bool, error) {
+	starts, n := v.clock.segmentsOf(r)
+	for _, start := range starts[1:n] {
+		g := v.segments[start]
+		if err := in.decode(g, start); err != nil || g.reports.Has(r) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // loadAlertFacts reads the facts for alert rules, if any is enabled.

@@ -292,6 +292,51 @@ func TestClocks(t *testing.T) {
 			y.travel(t, 5*time.Second)
 		}
 	})
+	t.Run("repeated calls of a clock that gains", func(t *testing.T) {
+		t.Parallel()
+		y := newYard(t)
+		v := y.vehicle(t)
+		// Up to the end of a quarter of an hour, whose last report moves from one segment to another.
+		y.travel(t, time.Duration(track.Start(y.clock(t).UnixMilli())+(2*track.Period).Milliseconds()-y.clock(t).UnixMilli())*time.Millisecond-2*time.Minute+5*time.Second)
+		var calls [][]fleet.Report
+		for call := range int64(5) {
+			ahead := time.Hour + time.Duration(call)*10*time.Second
+			var list []fleet.Report
+			for i := range int64(6) {
+				list = append(list, report(&v, y.clock(t).Add(ahead-time.Duration(5-i)*5*time.Second), map[track.Field]int64{track.Battery: 90 - 6*call - i}))
+			}
+			if got := y.record(t, list...); call > 0 && got.Accepted != 6 {
+				t.Fatalf("call %d: got %s", call, verdicts(got))
+			}
+			if call > 0 {
+				calls = append(calls, list)
+			}
+			y.travel(t, 40*time.Second)
+		}
+		stored := len(y.track(t, v.ID))
+		for call, list := range calls {
+			if got := y.record(t, list...); got.Ignored != 6 || got.Verdicts[0].Code != "duplicate" {
+				t.Errorf("call %d again: got %s", call, verdicts(got))
+			}
+		}
+		if got := len(y.track(t, v.ID)); got != stored {
+			t.Errorf("the track has %d reports, want %d", got, stored)
+		}
+	})
+	t.Run("calls from before the clock is corrected", func(t *testing.T) {
+		t.Parallel()
+		y := newYard(t)
+		v := y.vehicle(t)
+		var calls []fleet.Report
+		for i := range 6 {
+			calls = append(calls, report(&v, y.clock(t).Add(-2*time.Hour), map[track.Field]int64{track.Battery: int64(50 + i)}))
+			y.record(t, calls[i])
+			y.travel(t, 3*time.Minute)
+		}
+		if got, want := verdicts(y.record(t, calls[0], calls[5])), "0 2 0, 0 ignored duplicate, 1 ignored duplicate, clock -2h0m0s of 2"; got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	})
 	t.Run("a repeated call", func(t *testing.T) {
 		t.Parallel()
 		y := newYard(t)

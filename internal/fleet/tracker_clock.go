@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet/track"
 )
 
 // The clock of a tracker is known to be wrong when its last reports are consistently too early
@@ -68,6 +69,18 @@ func (c *trackerClock) observe(sentAt, now, oldest time.Time, direct bool) {
 	if impossible && (direct || c.count >= clockAheadCalls) || c.count >= clockBehindCalls && now.Sub(c.seenAt) >= clockBehindFor {
 		*c = trackerClock{ahead: ahead}
 	}
+}
+
+// segmentsOf returns the starts of the n segments that may have a report: first its own one. A clock
+// that gains had a smaller correction, so the report may be stored in the next segment; and before
+// the clock was known to be wrong, it was stored without any.
+func (c *trackerClock) segmentsOf(r *track.Report) (starts [3]int64, n int) {
+	starts[0] = track.Start(r.At)
+	if c.ahead == 0 {
+		return starts, 1
+	}
+	starts[1], starts[2] = starts[0]+track.Period.Milliseconds(), track.Start(r.SentAt())
+	return starts, 3
 }
 
 // manyVehicles is the number of vehicles from which on it is faster to read all clocks of an

@@ -41,7 +41,8 @@ const (
 	fields
 )
 
-// Report is a report of a vehicle. Equal reports are duplicates.
+// Report is a report of a vehicle. Reports that are equal by the tracker's clock are duplicates:
+// the correction of the clock may have changed.
 type Report struct {
 	At     int64         // milliseconds since 1970
 	has    uint16        // a bit per field
@@ -102,8 +103,8 @@ func (s Segment) Has(r *Report) bool {
 	return known
 }
 
-// find returns the place of a report, after the others of the same time, and whether it is there
-// already.
+// find returns the place of a report, after the others of the same time, and whether the segment has
+// it already. Only a corrected report is compared with reports of other times.
 func (s Segment) find(r *Report) (place int, known bool) {
 	place = len(s)
 	if place > 0 && s[place-1].At > r.At { // else it is the latest, as most are
@@ -114,7 +115,26 @@ func (s Segment) find(r *Report) (place int, known bool) {
 			return place, true
 		}
 	}
+	if r.values[Shift] != 0 {
+		sent := *r
+		sent.uncorrect()
+		for i := range s {
+			if s[i].SentAt() != sent.At {
+				continue
+			}
+			stored := s[i]
+			if stored.uncorrect(); stored == sent {
+				return place, true
+			}
+		}
+	}
 	return place, false
+}
+
+// uncorrect sets the time to that by the tracker's clock.
+func (r *Report) uncorrect() {
+	r.At, r.values[Shift] = r.SentAt(), 0
+	r.has &^= 1 << Shift
 }
 
 // version is the first byte of an encoded segment.

@@ -67,6 +67,31 @@ func TestSegments(t *testing.T) {
 	}
 }
 
+// TestCorrected: a report is a duplicate also if the correction of the tracker's clock has changed.
+func TestCorrected(t *testing.T) {
+	by := func(ahead, battery int64) *track.Report {
+		p := &track.Report{At: noon - ahead}
+		p.Set(track.Battery, battery)
+		if ahead != 0 {
+			p.Set(track.Shift, ahead)
+		}
+		return p
+	}
+	for _, stored := range []int64{0, 3000, 5000} {
+		s := track.Segment{*by(stored, 70)}
+		if !s.Has(by(4000, 70)) {
+			t.Errorf("corrected by %d ms, then by 4000: two reports", stored)
+		}
+		if s.Has(by(4000, 71)) {
+			t.Errorf("corrected by %d ms, then by 4000: one report of two levels", stored)
+		}
+		later := by(4000, 70)
+		if later.At++; s.Has(later) {
+			t.Errorf("corrected by %d ms, then by 4000: one report of two times", stored)
+		}
+	}
+}
+
 // TestSize: the bytes per report of a scooter that rides, and of one that stands.
 func TestSize(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
