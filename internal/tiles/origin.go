@@ -16,7 +16,7 @@ import (
 const (
 	fetchTimeout = 10 * time.Second
 	fetches      = 4                // requests at a time
-	pause        = 30 * time.Second // without requests, after a failure
+	pause        = 30 * time.Second // without requests of a server or of a tile, after its failure
 )
 
 // origin is the server of a source. It is safe for concurrent use.

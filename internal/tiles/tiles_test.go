@@ -230,6 +230,47 @@ func TestServerFails(t *testing.T) {
 	}
 }
 
+// TestOneTileFails: the failure of one tile stops no other, and the server is asked for it again after
+// a pause. One that is busy is asked for none.
+func TestOneTileFails(t *testing.T) {
+	picture := tilestest.Raster(t)
+	other := tiles.ID{Z: 14, X: middle.X + 1, Y: middle.Y}
+	for status, all := range map[int]bool{
+		http.StatusBadRequest: false, http.StatusForbidden: false, http.StatusGone: false, http.StatusInternalServerError: false,
+		http.StatusTooManyRequests: true, http.StatusBadGateway: true, http.StatusServiceUnavailable: true, http.StatusGatewayTimeout: true,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{}
+			var works atomic.Bool
+			s.set(func(w http.ResponseWriter, r *http.Request) {
+				if !works.Load() && strings.HasSuffix(r.URL.Path, "/8802/5373.png") {
+					w.WriteHeader(status)
+					return
+				}
+				_, _ = w.Write(picture)
+			})
+			m := open(t, tiles.Config{Source: "https://tiles.example/{z}/{x}/{y}.png", Transport: s})
+			is := func(what string, id tiles.ID, theirs bool, requests int64) {
+				t.Helper()
+				if got := get(t, m, id); (got.ContentType == "image/png") != theirs || s.requests.Load() != requests {
+					t.Errorf("%d, %s: got %s after %d requests", status, what, got.ContentType, s.requests.Load())
+				}
+			}
+			is("first", middle, false, 1)
+			is("again", middle, false, 1)
+			if all {
+				is("another tile", other, false, 1)
+			} else {
+				is("another tile", other, true, 2)
+			}
+			time.Sleep(31 * time.Second)
+			works.Store(true)
+			before := s.requests.Load()
+			is("after the pause", middle, true, before+1)
+		})
+	}
+}
+
 // TestReadersLeave: tiles that nobody waits for any more are not fetched, except for a few.
 func TestReadersLeave(t *testing.T) {
 	picture := tilestest.Raster(t)

@@ -58,7 +58,8 @@ func openXYZ(c Config, at *url.URL) (*xyz, about, error) {
 	return x, a, nil
 }
 
-// tile returns a cached tile while it is fresh, and a stale one if the server fails.
+// tile returns a cached tile while it is fresh, and a stale one if the server fails. A server that
+// is busy or out of reach gets no request for a while; the failure of one tile is that tile's alone.
 func (x *xyz) tile(ctx context.Context, id ID) (stored, error) {
 	had, ok := x.cache.Get(id)
 	now := x.elapsed()
@@ -117,10 +118,10 @@ func (x *xyz) fetch(ctx context.Context, id ID, had fetched) (fetched, error) {
 		return f, nil
 	case http.StatusNoContent, http.StatusNotFound:
 		return f, nil // the server has no tile there
-	case http.StatusBadRequest:
-		return odd("the tile server answers %s", resp.Status) // as some do beyond their zooms
-	default:
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return fetched{}, fmt.Errorf("the tile server answers %s", resp.Status)
+	default: // the failure of one tile: some answer 400 beyond their zooms, 403 without a file, 500 for a damaged one
+		return odd("the tile server answers %s", resp.Status)
 	}
 	if f.body, err = io.ReadAll(io.LimitReader(resp.Body, maxTile+1)); err != nil {
 		return fetched{}, withoutAddress(err)
