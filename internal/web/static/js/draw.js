@@ -43,10 +43,9 @@ const ringOf = (part, ring) => shape[part]?.[ring];
 const locate = (at) => at.split(".").map(Number);
 
 // The field and the shape.
-function polygons(text) {
-  let json = JSON.parse(text);
-  if (json.type === "FeatureCollection") return json.features.flatMap((f) => polygons(JSON.stringify(f)));
-  if (json.type === "Feature") json = json.geometry;
+function polygons(json) {
+  if (json.features) return json.features.flatMap(polygons);
+  if (json.geometry) return polygons(json.geometry);
   return json.type === "Polygon" ? [json.coordinates] : json.coordinates;
 }
 
@@ -55,7 +54,7 @@ function parse(text) {
     const ring = text.split("\n").map((line) => line.trim().split(/[\s,;]+/).map(Number)).filter((n) => n.length === 2 && n.every(Number.isFinite));
     return ring.length ? [[ring.map(([lat, lng]) => mercator(lng, lat))]] : [];
   }
-  return polygons(text).map((rings) => rings.map((ring) => ring.slice(0, -1).map(([lng, lat]) => mercator(lng, lat))));
+  return polygons(JSON.parse(text)).map((rings) => rings.map((ring) => ring.slice(0, -1).map(([lng, lat]) => mercator(lng, lat))));
 }
 
 function read() {
@@ -278,10 +277,13 @@ function ask() {
   }, 250);
 }
 form.addEventListener("change", ask);
-form.querySelector('[name="check"]').addEventListener("click", (event) => {
+form.querySelector("button").remove(); // without this script, Enter checks before it saves
+const check = (event) => {
   event.preventDefault();
   ask();
-});
+};
+form.querySelector('[name="check"]').addEventListener("click", check);
+form.elements.check_at.addEventListener("keydown", (event) => event.key === "Enter" && check(event));
 
 // Pointer.
 let pressed = { at: "", when: 0 }; // a double press removes a corner; the first one has redrawn it
