@@ -1,11 +1,86 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
+
+// holdAnswers makes the page's next answers wait. release lets one of them, counted from 0, arrive;
+// waitHeld waits until there are n.
+func (v *visitor) holdAnswers() {
+	v.t.Helper()
+	js[bool](v, `(() => {
+		const now = window.fetch;
+		window.held = [];
+		window.holding = true;
+		window.fetch = async (...a) => {
+			const answer = await now(...a);
+			if (window.holding) await new Promise((go) => window.held.push(go));
+			return answer;
+		};
+		return true;
+	})()`)
+}
+
+func (v *visitor) waitHeld(n int) {
+	v.t.Helper()
+	v.wait(fmt.Sprint(n, " answers"), fmt.Sprint(`window.held.length === `, n))
+}
+
+func (v *visitor) release(i int) {
+	v.t.Helper()
+	js[bool](v, fmt.Sprintf(`(window.held[%d](), true)`, i))
+}
+
+// TestLateLiveAnswer: an update that was requested before the map moved does not move it back, and
+// is not lost.
+func TestLateLiveAnswer(t *testing.T) {
+	p := start(t)
+	o, u := p.organization("Wheels")
+	v := p.as(t, u)
+	v.open("/sandbox/fleet/map") // seeds the sandbox
+	f := p.Sandbox
+	docs, _, err := f.ListVehicles(t.Context(), f.DB, o.ID, fleet.VehicleQuery{Limit: 1})
+	if err != nil || len(docs) != 1 {
+		t.Fatal(len(docs), err)
+	}
+	id := docs[0].ID
+	v.open("/sandbox/fleet/map?z=15&lat=52.52&lng=13.405&vehicle=" + id)
+	v.waitText("Battery")
+	v.waitLive()
+	v.holdAnswers()
+	if err := f.DB.Write(t.Context(), func(tx *db.Tx) error {
+		locked, err := f.LockVehicleTx(t.Context(), tx, o.ID, id)
+		if err != nil {
+			return err
+		}
+		var change fleet.VehicleChange
+		change.BatteryPercent.Set, change.BatteryPercent.Value = true, 43
+		_, err = f.UpdateVehicleTx(t.Context(), tx, o.ID, locked, change, fleet.Actor{Type: "system"})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	v.waitHeld(1)
+	js[bool](v, `(window.holding = false, true)`)
+	x := js[string](v, `document.querySelector("[data-map]").dataset.x`)
+	v.do(chromedp.Focus(".ground"))
+	v.keys(kb.ArrowRight)
+	v.wait("a map further east", `document.querySelector("[data-map]").dataset.x > `+quote(x))
+	x = js[string](v, `document.querySelector("[data-map]").dataset.x`)
+	js[bool](v, `(document.querySelector(".panel").remove(), true)`) // the update renders it again
+	v.release(0)
+	v.waitText("43 %")
+	if now := js[string](v, `document.querySelector("[data-map]").dataset.x`); now != x {
+		t.Errorf("the map is at %s, not at %s", now, x)
+	}
+}
 
 // TestEnterChecksPlace: Enter in the field of a place checks it, and saves nothing. Elsewhere it saves.
 func TestEnterChecksPlace(t *testing.T) {

@@ -93,9 +93,12 @@ async function update() {
 
 // renew fetches the page again and updates these elements.
 export async function renew(parts) {
-  const response = await fetch(location.href, { headers: { "X-Live": "1" } }).catch(() => null);
+  const { href } = location;
+  const response = await fetch(href, { headers: { "X-Live": "1" } }).catch(() => null);
   if (!response?.ok || response.redirected) return;
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const text = await response.text();
+  if (href !== location.href) return renew(parts); // another view by now
+  const page = new DOMParser().parseFromString(text, "text/html");
   document.dispatchEvent(new CustomEvent("kickstand:changing"));
   if (page.body.dataset.now) document.body.dataset.now = page.body.dataset.now;
   for (const part of parts) {
