@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -79,6 +80,50 @@ func TestLateLiveAnswer(t *testing.T) {
 	v.waitText("43 %")
 	if now := js[string](v, `document.querySelector("[data-map]").dataset.x`); now != x {
 		t.Errorf("the map is at %s, not at %s", now, x)
+	}
+}
+
+// TestDragDuringAnswer: a drag that goes on while the view of an earlier one arrives is not lost, on
+// the map and in the form of a zone.
+func TestDragDuringAnswer(t *testing.T) {
+	p := start(t)
+	_, u := p.organization("Wheels")
+	v := p.as(t, u)
+	for path, frame := range map[string]string{"/sandbox/fleet/map": "[data-map]", "/sandbox/fleet/zones/new": ".draw"} {
+		const ground = ".ground"
+		v.open(path + "?z=13&lat=52.52&lng=13.405")
+		v.do(chromedp.ScrollIntoView(ground))
+		v.find(ground)
+		v.holdAnswers()
+		at := func() float64 { return js[float64](v, `Number(document.querySelector("`+frame+`").dataset.x)`) }
+		moved := func() {
+			t.Helper()
+			v.wait("another view", `document.querySelector("`+frame+`").dataset.x !== window.before`)
+		}
+		before := func() {
+			js[bool](v, `(window.before = document.querySelector("`+frame+`").dataset.x, true)`)
+		}
+		first := at()
+		before()
+		v.drag(ground, .4, .9, .6, .9)
+		v.waitHeld(1)
+		v.mouse(input.DispatchMouseEventTypeMousePressed, ground, .4, .9, 0)
+		v.mouse(input.DispatchMouseEventTypeMouseMoved, ground, .5, .9, 0)
+		v.release(0)
+		moved()
+		second := at()
+		if shift := js[float64](v, `document.querySelector("`+frame+` [data-pan]").getCTM().e - document.querySelector("`+frame+` .bar").parentNode.getCTM().e`); shift < 50 {
+			t.Errorf("%s: the map under the pointer is %v units further, want a tenth of the map", path, shift)
+		}
+		before()
+		v.mouse(input.DispatchMouseEventTypeMouseMoved, ground, .6, .9, 0)
+		v.mouse(input.DispatchMouseEventTypeMouseReleased, ground, .6, .9, 0)
+		v.waitHeld(2)
+		v.release(1)
+		moved()
+		if one, two := first-second, second-at(); one <= 0 || two < .9*one || two > 1.1*one {
+			t.Errorf("%s: a drag moves the map by %v, and the same during its answer by %v", path, one, two)
+		}
 	}
 }
 

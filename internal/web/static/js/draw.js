@@ -227,14 +227,13 @@ svg.addEventListener("moved", ({ detail }) => {
 let turn = 0;
 async function go(query) {
   const mine = ++turn;
+  const was = moved;
   const address = location.pathname + "?" + new URLSearchParams(query);
   const response = await fetch(address, { headers: { "X-Live": "1" } }).catch(() => null);
   if (!response?.ok || response.redirected || mine !== turn) return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const now = page.querySelector(".draw");
   if (mine !== turn || !now) return;
-  ground.rest();
-  moved = { k: 1, x: 0, y: 0 };
   for (const part of [".tiles", ".zones", ".tile-names", ".bar"]) {
     const old = svg.querySelector(part);
     if (old) morph(old, now.querySelector(part));
@@ -247,7 +246,7 @@ async function go(query) {
     search.elements.place.value = found.elements.place.value;
   }
   findNeighbours();
-  draw();
+  ground.rest(was);
 }
 
 search.addEventListener("submit", (event) => {

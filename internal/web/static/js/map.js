@@ -6,9 +6,11 @@ import { degrees, moves } from "./view.js";
 const map = document.querySelector("[data-map]");
 const svg = map.querySelector(".ground");
 let asked = 0;
+let moved = { k: 1, x: 0, y: 0 }; // since the server rendered the view
 
 async function go(address, push) {
   const turn = ++asked;
+  const was = moved;
   const response = await fetch(address, { headers: { "X-Live": "1" } }).catch(() => null);
   if (!response?.ok || response.redirected) {
     location.assign(address);
@@ -16,8 +18,8 @@ async function go(address, push) {
   }
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   if (turn !== asked) return; // it is elsewhere by now
-  ground.rest();
   morph(map, page.querySelector("[data-map]"));
+  ground.rest(was);
   // Forms submit the view.
   document.querySelector("[data-map-filters]").replaceWith(document.importNode(page.querySelector("[data-map-filters]"), true));
   history[push ? "pushState" : "replaceState"](null, "", address);
@@ -37,7 +39,10 @@ const ground = moves(svg, ({ dx, dy, nearer }) => {
 });
 
 const view = () => ({ z: Number(map.dataset.z), x: Number(map.dataset.x), y: Number(map.dataset.y) });
-svg.addEventListener("moved", ({ detail }) => cover(svg, view(), detail));
+svg.addEventListener("moved", ({ detail }) => {
+  moved = detail;
+  cover(svg, view(), moved);
+});
 
 // near shows the vehicles nearest to a place, on the present view or on one of its own.
 function near(lat, lng, rests) {

@@ -80,10 +80,11 @@ export function moves(svg, done) {
     soon(180);
   });
   return {
-    // rest resets the movement.
-    rest() {
-      now = { k: 1, x: 0, y: 0 };
-      for (const part of svg.querySelectorAll("[data-pan]")) part.removeAttribute("transform");
+    // rest ends the movement up to was, the one that the present view has: what came after it remains.
+    rest(was) {
+      const k = now.k / was.k;
+      now = { k, x: now.x - was.x * k, y: now.y - was.y * k };
+      show();
     },
     // of converts screen to map coordinates.
     of(event) {
