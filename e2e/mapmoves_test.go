@@ -153,3 +153,35 @@ func TestEnterChecksPlace(t *testing.T) {
 	v.press("Create zone")
 	v.waitText("Zone created.")
 }
+
+// TestBackToShape: back to a zone that was not saved, the map has the shape of its field, in view.
+func TestBackToShape(t *testing.T) {
+	p := start(t)
+	_, u := p.organization("Wheels")
+	v := p.as(t, u)
+	v.open("/sandbox/fleet/zones/new?z=15&lat=48.14&lng=11.58")
+	const ground = ".draw .ground"
+	v.do(chromedp.ScrollIntoView(ground))
+	for _, at := range [][2]float64{{.3, .3}, {.6, .3}, {.6, .6}} {
+		v.clickAt(ground, at[0], at[1])
+	}
+	shown := `document.querySelectorAll(".corner").length === 3 && document.querySelector(".sketch").getBBox().width > 100`
+	v.wait("3 corners", shown)
+	shape := v.value("#field-geometry")
+	for name, where := range map[string]string{"the same view": "/sandbox/fleet/zones/new?z=15&lat=48.14&lng=11.58", "a view elsewhere": "/sandbox/fleet/zones/new"} {
+		v.open(where)
+		v.fill("#field-geometry", shape)
+		v.click(`a[href="/sandbox/fleet/riders"]`)
+		v.at("/sandbox/fleet/riders")
+		js[bool](v, `(history.back(), true)`)
+		v.at("/sandbox/fleet/zones/new*")
+		v.wait("the shape again on "+name, `document.querySelector("#field-geometry").value === `+quote(shape)+` && `+shown)
+		v.do(chromedp.ScrollIntoView(ground))
+		v.wait("the shape in view", `(() => {
+			const s = document.querySelector(".sketch").getBoundingClientRect(), g = document.querySelector(".draw .ground").getBoundingClientRect();
+			return s.left > g.left && s.right < g.right && s.top > g.top && s.bottom < g.bottom;
+		})()`)
+		v.clickAt(ground, .1, .1)
+		v.wait("4 corners", `document.querySelector("#field-geometry").value.split("\n").length === 4`)
+	}
+}

@@ -400,6 +400,7 @@ tools.addEventListener("click", (event) => {
   if (tool === "hole" || tool === "part") checking = false;
   draw();
 });
+const reveal = async () => go((await import("./area.js")).fit(shape.flat(2), box.height));
 file.addEventListener("change", async () => {
   const text = (await file.files[0]?.text())?.trim();
   file.value = "";
@@ -408,15 +409,18 @@ file.addEventListener("change", async () => {
   field.value = text;
   read();
   write();
-  const all = shape.flat(2);
-  if (!all.length) return;
-  const middle = (axis) => (Math.min(...all.map((p) => p[axis])) + Math.max(...all.map((p) => p[axis]))) / 2;
-  const span = Math.max(...["x", "y"].map((axis) => Math.max(...all.map((p) => p[axis])) - Math.min(...all.map((p) => p[axis]))), 1e-7);
-  const { lat, lng } = degrees(middle("x"), middle("y"));
-  go({ z: Math.min(17, Math.log2((box.height * 0.7) / 256 / span)).toFixed(2), lat: lat.toFixed(5), lng: lng.toFixed(5) });
+  if (shape.length) reveal();
+});
 });
 
 field.addEventListener("focus", commit, { once: true });
 field.addEventListener("input", read);
 findNeighbours();
 read();
+// Back to the page, the browser restores what its fields had.
+addEventListener("pageshow", () => {
+  if (past.length || field.value === field.defaultValue) return;
+  read();
+  ask();
+  if (shape.length) reveal();
+});
