@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
@@ -184,4 +186,64 @@ func TestBackToShape(t *testing.T) {
 		v.clickAt(ground, .1, .1)
 		v.wait("4 corners", `document.querySelector("#field-geometry").value.split("\n").length === 4`)
 	}
+}
+
+// TestOpenFiles: a file that has no shape says so and changes nothing; what else a file has is
+// skipped, and counted.
+func TestOpenFiles(t *testing.T) {
+	p := start(t)
+	_, u := p.organization("Wheels")
+	v := p.as(t, u)
+	v.open("/sandbox/fleet/zones/new?z=15&lat=52.52&lng=13.405")
+	v.find(".draw .ground")
+	dir := t.TempDir()
+	number := 0
+	opens := func(content, words string) {
+		t.Helper()
+		number++
+		file := filepath.Join(dir, fmt.Sprint(number, ".geojson"))
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		js[bool](v, `(document.querySelectorAll(".toast").forEach((e) => e.remove()), true)`)
+		v.do(chromedp.SetUploadFiles("[data-file]", []string{file}))
+		if words != "" {
+			v.waitText(words)
+		}
+	}
+	const first, second = `[[13,52],[13.1,52],[13.1,52.1],[13,52.1]]`, `[[13.2,52],[13.3,52],[13.3,52.1],[13.2,52]]`
+	polygon := func(rings string) string { return `{"type":"Polygon","coordinates":[` + rings + `]}` }
+	feature := func(geometry string) string {
+		return `{"type":"Feature","properties":{},"geometry":` + geometry + `}`
+	}
+	opens(polygon(second), "")
+	v.wait("a triangle", `document.querySelectorAll(".corner").length === 3`)
+	before := v.value("#field-geometry")
+	for content, words := range map[string]string{
+		``:                                       "The file is not GeoJSON.",
+		`{"type":"Polygon"`:                      "The file is not GeoJSON.",
+		`<kml><Placemark/></kml>`:                "The file is not GeoJSON.",
+		`null`:                                   "The file has no polygon",
+		`{"type":"Point","coordinates":[13,52]}`: "The file has no polygon",
+		`{"type":"LineString","coordinates":[[13,52],[13.1,52]]}`: "The file has no polygon",
+		feature(`null`): "The file has no polygon",
+		`{"type":"FeatureCollection","features":[]}`:                                     "The file has no polygon",
+		`{"type":"Polygon","coordinates":[]}`:                                            "The file has no polygon",
+		polygon(`[[13,52],[13.1,52],[13,52]]`):                                           "The file has no polygon",
+		polygon(`[[392000,5820000],[393000,5820000],[393000,5821000],[392000,5820000]]`): "The file has no polygon in degrees",
+		polygon(`[["a","b"],[13,52],[13.1,52],[13,52.1]]`):                               "The file has no polygon",
+	} {
+		opens(content, words)
+		v.waitText("The shape is as before.")
+		if now := v.value("#field-geometry"); now != before || js[int](v, `document.querySelectorAll(".corner").length`) != 3 {
+			t.Errorf("%s: the shape is now %s", content, now)
+		}
+	}
+	opens(`{"type":"FeatureCollection","features":[`+feature(polygon(first))+`,`+feature(`{"type":"Point","coordinates":[13,52]}`)+`]}`, "Skipped: 1 geometry of the file that is no polygon.")
+	v.wait("an open ring, closed", `document.querySelectorAll(".corner").length === 4`)
+	opens(`{"type":"GeometryCollection","geometries":[{"type":"Point","coordinates":[13,52]},{"type":"MultiPolygon","coordinates":[[`+first+`],[`+second+`]]},null]}`, "Skipped: 2 geometries of the file that are no polygons.")
+	v.wait("both polygons", `document.querySelectorAll(".corner").length === 7`)
+	v.fill("#field-name", "From a file")
+	v.press("Create zone")
+	v.waitText("Zone created.", "Corners 7")
 }

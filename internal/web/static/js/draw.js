@@ -3,6 +3,7 @@
 // says what the rules mean.
 import { morph } from "./live.js";
 import { cover } from "./tiles.js";
+import { toast } from "./toast.js";
 import { degrees, mercator, moves } from "./view.js";
 
 const form = document.querySelector("form[data-draw]");
@@ -402,15 +403,15 @@ tools.addEventListener("click", (event) => {
 });
 const reveal = async () => go((await import("./area.js")).fit(shape.flat(2), box.height));
 file.addEventListener("change", async () => {
-  const text = (await file.files[0]?.text())?.trim();
+  const { text, words } = await (await import("./area.js")).open(file.files[0]);
   file.value = "";
+  if (words) toast(words, { bad: !text });
   if (!text) return;
   commit();
   field.value = text;
   read();
   write();
-  if (shape.length) reveal();
-});
+  reveal();
 });
 
 field.addEventListener("focus", commit, { once: true });
