@@ -22,12 +22,17 @@ const maxForm = 64 << 10
 // form returns the fields of a posted form, without the query. On an invalid request it
 // writes the response and returns false.
 func (s *Site) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
+	return s.formUpTo(w, r, maxForm)
+}
+
+// formUpTo is form with a size limit in bytes.
+func (s *Site) formUpTo(w http.ResponseWriter, r *http.Request, limit int64) (url.Values, bool) {
 	const again = "Go back, load the page again and send the form from there."
 	if !isForm(r.Header.Get("Content-Type")) {
 		s.showMessage(w, r, http.StatusUnsupportedMediaType, "Not a form", "This address accepts only the form of its page, in UTF-8.", again)
 		return nil, false
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxForm))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		s.showMessage(w, r, http.StatusRequestEntityTooLarge, "Too large", "The form exceeds the size limit. Nothing was changed.", again)
 		return nil, false

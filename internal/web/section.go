@@ -416,6 +416,12 @@ func (a *Section) Form(w http.ResponseWriter, r *Request) (url.Values, bool) {
 	return a.site.form(w, r.Request)
 }
 
+// FormUpTo is [Section.Form] with a size limit in bytes, for a page whose form is larger than
+// others and needs no proof of identity.
+func (a *Section) FormUpTo(w http.ResponseWriter, r *Request, limit int64) (url.Values, bool) {
+	return a.site.formUpTo(w, r.Request, limit)
+}
+
 // Logger returns the site's logger, for a failure that the page mentions.
 func (a *Section) Logger() *slog.Logger { return a.site.log }
 

@@ -275,6 +275,10 @@ func ruleFor(subs []fleet.Subaccount, ids []string) string {
 // limit.
 const maxZoneRules = 20
 
+// maxZoneForm is the size limit of the form in bytes: a shape has up to 10,000 positions, as GeoJSON
+// with all their digits, and most of its characters take three bytes in a form.
+const maxZoneForm = 1 << 20
+
 // zoneForm is the body of the form of a zone.
 type zoneForm struct {
 	Intro  string
@@ -532,7 +536,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 	rules := len(z.Rules)
 	if r.Method == http.MethodPost {
 		var ok bool
-		if t.Values, ok = p.Form(w, r); !ok {
+		if t.Values, ok = p.FormUpTo(w, r, maxZoneForm); !ok {
 			return nil
 		}
 		rules = t.zoneRuleRows()

@@ -2,7 +2,9 @@ package fleetpages_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -71,6 +73,31 @@ func with(form url.Values, name, value string) url.Values {
 	form = maps.Clone(form)
 	form.Set(name, value)
 	return form
+}
+
+// TestLargeZone: a shape with all the positions of the contract is explained and saved.
+func TestLargeZone(t *testing.T) {
+	y := newYard(t)
+	const count = 9999 // and the first again
+	var corners, ring strings.Builder
+	for i := range count {
+		turn := float64(i) / count * 2 * math.Pi
+		lat, lng := 52.5+0.06*math.Sin(turn), 13.4+0.1*math.Cos(turn)
+		fmt.Fprintf(&corners, "%.6f, %.6f\r\n", lat, lng)
+		fmt.Fprintf(&ring, "[%.15f, %.15f],\n", lng, lat)
+	}
+	first := "[13.5, 52.5]"
+	for kind, shape := range map[string]string{"corners": corners.String(), "GeoJSON": `{"type": "Polygon", "coordinates": [[` + ring.String() + first + `]]}`} {
+		form := url.Values{"name": {kind}, "type": {"parking"}, "geometry": {shape}, "check_at": {"52.5, 13.4"}}
+		if d := y.admin.WantRefused(y.admin.Post("/fleet/zones/new", with(form, "check", "1")), http.StatusOK); !strings.Contains(webtest.Text(d.WithAttr("id", "zone-words")[0]), "May a ride end here? Yes") {
+			t.Errorf("%s: no answer: %s", kind, webtest.Text(d.WithAttr("id", "zone-words")[0]))
+		}
+		if _, notice := y.admin.Follow(y.admin.Post("/fleet/zones/new", form)); notice != "Zone created." {
+			t.Errorf("%s: got notice %q", kind, notice)
+		}
+	}
+	huge := url.Values{"name": {"Huge"}, "type": {"parking"}, "geometry": {strings.Repeat("52.5, 13.4\r\n", 100_000)}}
+	y.admin.WantRefused(y.admin.Post("/fleet/zones/new", huge), http.StatusRequestEntityTooLarge)
 }
 
 // soleZone returns the only zone of production.
