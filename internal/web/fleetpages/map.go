@@ -3,6 +3,9 @@ package fleetpages
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"net/http"
@@ -53,6 +56,8 @@ type mapPage struct {
 
 	Clusters []cluster
 	Vehicles []dot
+	Rest     string // link to the vehicles after these, at the maximum zoom; empty: none
+	First    string // link back to the first ones
 	Count    string
 	Note     string // if the list is incomplete
 	Heat     []heatLevel
@@ -252,9 +257,13 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 func (b *mapPage) navigate(r *web.Request, v mapview.View, given bool, chosen string) (link func(v mapview.View, chosen string) string) {
 	// Links carry filters and selection, forms the view.
 	kept := b.kept()
+	here := v
 	link = func(v mapview.View, chosen string) string {
 		q := maps.Clone(kept)
 		v.WriteQuery(q)
+		if from := r.URL.Query().Get("after"); from != "" && v == here {
+			q.Set("after", from)
+		}
 		if chosen != "" {
 			q.Set("vehicle", chosen)
 		}
@@ -411,9 +420,12 @@ func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v map
 // drawVehicles draws the vehicles in the view.
 func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v mapview.View, only fleet.VehicleFilter, chosen string, link func(v mapview.View, chosen string) string) error {
 	box := v.Box()
-	docs, next, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{
-		Subaccount: only.Subaccount, State: only.State, VehicleTypeID: only.VehicleTypeID, Box: &box, Limit: mapVehicles,
-	})
+	query := fleet.VehicleQuery{Subaccount: only.Subaccount, State: only.State, VehicleTypeID: only.VehicleTypeID, Box: &box, Limit: mapVehicles}
+	deepest := v.Zoom >= mapview.MaxZoom
+	if deepest {
+		query.After = after(r)
+	}
+	docs, next, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, query)
 	if err != nil {
 		return err
 	}
@@ -422,7 +434,13 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 		return err
 	}
 	total := int64(len(list))
-	if next != nil {
+	switch {
+	case deepest && (next != nil || query.After != nil):
+		// No zoom divides a cluster: the vehicles are on pages of the list.
+		if total, err = p.pageVehicles(ctx, r, b, v, query, next, only); err != nil {
+			return err
+		}
+	case next != nil:
 		squares, err := p.Fleet.CountVehicles(ctx, p.DB, r.OrganizationID, box, only, mapSquares)
 		if err != nil {
 			return err
@@ -435,10 +453,12 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 		if list, err = decode[fleet.Vehicle](docs); err != nil {
 			return err
 		}
-	} else if squares, yes := crowded(v, list); yes {
-		var alone []string
-		b.Clusters, alone, total = clusters(v, squares, func(v mapview.View) string { return link(v, chosen) })
-		list = slices.DeleteFunc(list, func(of fleet.Vehicle) bool { return !slices.Contains(alone, of.ID) })
+	default:
+		if squares, yes := crowded(v, list); yes {
+			var alone []string
+			b.Clusters, alone, total = clusters(v, squares, func(v mapview.View) string { return link(v, chosen) })
+			list = slices.DeleteFunc(list, func(of fleet.Vehicle) bool { return !slices.Contains(alone, of.ID) })
+		}
 	}
 	slices.SortFunc(list, func(a, b fleet.Vehicle) int { return cmp.Compare(a.Code, b.Code) })
 	ids := make([]string, len(list))
@@ -469,6 +489,31 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 	}
 	b.Count = web.Count(total, "%d vehicle", "%d vehicles")
 	return nil
+}
+
+// pageVehicles sets the links between pages of the vehicles in v, and returns the number of all.
+func (p *pages) pageVehicles(ctx context.Context, r *web.Request, b *mapPage, v mapview.View, query fleet.VehicleQuery, next *keyset.Cursor, only fleet.VehicleFilter) (total int64, err error) {
+	squares, err := p.Fleet.CountVehicles(ctx, p.DB, r.OrganizationID, *query.Box, only, mapSquares)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range squares {
+		total += s.Count
+	}
+	here := b.kept()
+	v.WriteQuery(here)
+	if query.After != nil {
+		b.First = "?" + here.Encode()
+	}
+	if next != nil {
+		text, err := json.Marshal(next)
+		if err != nil {
+			return 0, fmt.Errorf("the place in the list of a map: %w", err)
+		}
+		here.Set("after", base64.RawURLEncoding.EncodeToString(text))
+		b.Rest = "?" + here.Encode()
+	}
+	return total, nil
 }
 
 // clusters merges squares into clusters at the positions of their vehicles. alone
@@ -516,8 +561,13 @@ func clusters(v mapview.View, squares []fleet.MapCluster, link func(mapview.View
 // Rows are the clusters in the list.
 func (b mapPage) Rows() []cluster { return b.Clusters[:min(len(b.Clusters), mapRows)] }
 
-// Dots are the vehicles in the list.
-func (b mapPage) Dots() []dot { return b.Vehicles[:min(len(b.Vehicles), mapRows)] }
+// Dots are the vehicles in the list: all on a page of many.
+func (b mapPage) Dots() []dot {
+	if b.Rest != "" || b.First != "" {
+		return b.Vehicles
+	}
+	return b.Vehicles[:min(len(b.Vehicles), mapRows)]
+}
 
 // More is the number of omitted rows.
 func (b mapPage) More() int {

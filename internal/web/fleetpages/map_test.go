@@ -3,6 +3,7 @@ package fleetpages_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/url"
 	"strconv"
@@ -166,6 +167,67 @@ func TestLargeFleet(t *testing.T) {
 	d := y.agent.Page("/fleet/map?z=2&lat=30&lng=10")
 	if n := len(d.WithAttr("class", "cluster")); n == 0 || n > 200 {
 		t.Errorf("got %d clusters", n)
+	}
+}
+
+// TestDepot: all vehicles of one spot are on the map, in pages where no zoom divides them.
+func TestDepot(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	const count = 150
+	l.write(func(ctx context.Context, tx *db.Tx) error {
+		for i := range count {
+			if _, err := l.CreateVehicleTx(ctx, tx, l.organization.ID, fleet.NewVehicle{
+				SubaccountID: l.sub.ID, Code: fmt.Sprintf("D-%03d", i), VehicleTypeID: l.scooter, State: fleet.Available, Location: &geo.Position{Lat: 52.52, Lng: 13.405},
+			}, fleet.Actor{Type: "system"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	d := y.agent.Page("/fleet/map")
+	for range 20 { // zoom in by the clusters
+		clusters := d.WithAttr("class", "cluster")
+		if len(clusters) == 0 {
+			break
+		}
+		d = y.agent.Page("/fleet/map" + webtest.Attr(clusters[0].Parent, "href"))
+	}
+	seen := map[string]bool{}
+	link := func(label string) string {
+		for _, a := range d.All("a") {
+			if webtest.Text(a) == label {
+				return webtest.Attr(a, "href")
+			}
+		}
+		return ""
+	}
+	for pages := 1; ; pages++ {
+		d.Want("150 vehicles in view")
+		var vehicle string
+		for _, a := range d.All("bdi") {
+			if code := webtest.Text(a); strings.HasPrefix(code, "D-") {
+				seen[code] = true
+				vehicle = webtest.Attr(a.Parent, "href")
+			}
+		}
+		if dots := len(d.WithAttr("class", "dot available")); dots < 30 || dots > 61 {
+			t.Errorf("page %d has %d dots", pages, dots)
+		}
+		if len(y.agent.Page("/fleet/map"+vehicle).WithAttr("class", "dot available chosen")) != 1 {
+			t.Errorf("the page of %s does not show it", vehicle)
+		}
+		if (link("First vehicles") != "") != (pages > 1) {
+			t.Errorf("page %d: the link to the first page is %q", pages, link("First vehicles"))
+		}
+		next := link("Next vehicles")
+		if next == "" {
+			break
+		}
+		d = y.agent.Page("/fleet/map" + next)
+	}
+	if len(seen) != count {
+		t.Errorf("got %d vehicles, want %d", len(seen), count)
 	}
 }
 

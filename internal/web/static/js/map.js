@@ -31,7 +31,7 @@ const ground = moves(svg, ({ dx, dy, nearer }) => {
   const scale = 256 * 2 ** Number(map.dataset.z);
   const { lat, lng } = degrees(Number(map.dataset.x) + dx / scale, Number(map.dataset.y) + dy / scale);
   const address = new URL(location.href);
-  for (const name of ["place", "was"]) address.searchParams.delete(name); // they choose another view
+  for (const name of ["place", "was", "after"]) address.searchParams.delete(name); // of another view
   address.searchParams.set("z", z.toFixed(2));
   address.searchParams.set("lat", lat.toFixed(5));
   address.searchParams.set("lng", lng.toFixed(5));
@@ -47,7 +47,7 @@ svg.addEventListener("moved", ({ detail }) => {
 // near shows the vehicles nearest to a place, on the present view or on one of its own.
 function near(lat, lng, rests) {
   const address = new URL(location.href);
-  for (const name of ["place", "was", "vehicle", "z", "lat", "lng"]) address.searchParams.delete(name);
+  for (const name of ["place", "was", "after", "vehicle", "z", "lat", "lng"]) address.searchParams.delete(name);
   address.searchParams.set("near", lat.toFixed(5) + "," + lng.toFixed(5));
   if (rests) {
     const at = degrees(Number(map.dataset.x), Number(map.dataset.y));
