@@ -129,6 +129,26 @@ func TestDragDuringAnswer(t *testing.T) {
 	}
 }
 
+// TestDragFromZone: a drag that begins on a zone leaves no frame around it.
+func TestDragFromZone(t *testing.T) {
+	p := start(t)
+	_, u := p.organization("Wheels")
+	v := p.as(t, u)
+	v.open("/sandbox/fleet/map?z=11.5&lat=52.51&lng=13.36")
+	v.find(".ground")
+	x := js[string](v, `document.querySelector("[data-map]").dataset.x`)
+	v.drag(".ground", .5, .62, .35, .62)
+	v.wait("another view", `document.querySelector("[data-map]").dataset.x !== `+quote(x))
+	if got := js[string](v, `document.activeElement.tagName + " " + getComputedStyle(document.activeElement).outlineStyle`); got != "a none" {
+		t.Errorf("after a drag from a zone, the focused element and its outline are %q", got)
+	}
+	v.do(chromedp.Focus(".ground"))
+	v.keys(kb.ArrowRight)
+	if got := js[string](v, `getComputedStyle(document.activeElement).outlineStyle`); got == "none" {
+		t.Error("the map has no outline with the focus of a keyboard")
+	}
+}
+
 // TestEnterChecksPlace: Enter in the field of a place checks it, and saves nothing. Elsewhere it saves.
 func TestEnterChecksPlace(t *testing.T) {
 	p := start(t)
