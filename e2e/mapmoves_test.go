@@ -129,11 +129,17 @@ func TestDragDuringAnswer(t *testing.T) {
 	}
 }
 
-// TestDragFromZone: a drag that begins on a zone leaves no frame around it.
+// TestDragFromZone: a drag that begins on a zone leaves no frame around it, and the names of the
+// map do not shine through the numbers of clusters.
 func TestDragFromZone(t *testing.T) {
 	p := start(t)
 	_, u := p.organization("Wheels")
 	v := p.as(t, u)
+	v.open("/sandbox/fleet/map?z=9&lat=52.51&lng=13.36")
+	v.find(".cluster")
+	if got := js[string](v, `getComputedStyle(document.querySelector(".cluster circle")).fillOpacity`); got != "1" {
+		t.Errorf("clusters have opacity %s", got)
+	}
 	v.open("/sandbox/fleet/map?z=11.5&lat=52.51&lng=13.36")
 	v.find(".ground")
 	x := js[string](v, `document.querySelector("[data-map]").dataset.x`)
