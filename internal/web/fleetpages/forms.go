@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,11 +127,17 @@ func (t *formInput) text(name string) string { return strings.TrimSpace(t.Get(na
 // on reports whether a checkbox is checked.
 func (t *formInput) on(name string) bool { return t.Get(name) != "" }
 
+// grouped is a whole number with commas between its thousands. Other commas are decimal ones.
+var grouped = regexp.MustCompile(`^-?[1-9][0-9]{0,2}(,[0-9]{3})+$`)
+
 // optional parses a whole number, nil if empty.
 func (t *formInput) optional(name string) *int64 {
-	text := strings.ReplaceAll(t.text(name), ",", "")
+	text := t.text(name)
 	if text == "" {
 		return nil
+	}
+	if grouped.MatchString(text) {
+		text = strings.ReplaceAll(text, ",", "")
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
