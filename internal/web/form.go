@@ -107,6 +107,10 @@ type Field struct {
 	Value        string // never a password; "on" for a checked checkbox
 	Error        string // a sentence; empty: valid
 	Focus        bool   // autofocus
+
+	// FormError is an error of the form as a whole, a sentence. It is listed above the form, not
+	// beside the field: any field of the form can have it.
+	FormError string
 }
 
 // Option is an option of a select.
@@ -118,10 +122,13 @@ func (f Field) ID() string { return "field-" + f.Name }
 // Fields are the fields of a form, in order.
 type Fields []Field
 
-// Wrong returns the fields with an error.
+// Wrong returns the fields with an error. Errors of the form as a whole are fields without a name.
 func (fs Fields) Wrong() Fields {
 	var wrong Fields
 	for _, f := range fs {
+		if f.FormError != "" {
+			wrong = append(wrong, Field{Error: f.FormError})
+		}
 		if f.Error != "" {
 			wrong = append(wrong, f)
 		}

@@ -278,6 +278,7 @@ func (p *pages) alertRules(w http.ResponseWriter, r *web.Request) error {
 // alertRuleForm is the body of the form of a rule.
 type alertRuleForm struct {
 	Groups   []group
+	Was      web.Fields // see [formInput.openedWith]
 	Sentence string
 	Pattern  string // of the sentence, for the script
 	Cancel   string
@@ -302,17 +303,28 @@ func (p *pages) alertRule(w http.ResponseWriter, r *web.Request) error {
 	if k == nil {
 		return problem.New(problem.NotFound, "there is no such kind of rules")
 	}
-	fields, groups, err := p.alertRuleFields(ctx, r, k, &rule)
+	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
 	if err != nil {
 		return err
 	}
-	back := p.base + "/alert-rules"
+	zones, err := p.zoneOptions(ctx, r)
+	if err != nil {
+		return err
+	}
+	stored := func(rule *fleet.AlertRule) (web.Fields, []group) {
+		return p.alertRuleFields(k, rule, slices.Clone(subs), zones)
+	}
+	fields, groups := stored(&rule)
+	back, t := p.base+"/alert-rules", new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		saved, err := p.saveAlertRule(r, k, fields, &formInput{Values: values}, id)
+		saved, err := p.saveAlertRule(r, k, fields, t, id, func(rule *fleet.AlertRule) web.Fields {
+			fields, _ := stored(rule)
+			return fields
+		})
 		if err != nil {
 			return err
 		}
@@ -322,7 +334,7 @@ func (p *pages) alertRule(w http.ResponseWriter, r *web.Request) error {
 	}
 	b := alertRuleForm{Groups: groups, Sentence: alertSentence(k, &rule), Pattern: k.pattern + alertActions, Cancel: back}
 	if id != "" {
-		b.Delete = back + "/" + id + "/delete"
+		b.Delete, b.Was = back+"/"+id+"/delete", t.openedWith(fields)
 	}
 	page := p.page(r, "/alerts", title, b)
 	page.Fields, page.Scripts = fields, []string{"rule.js"}
@@ -333,17 +345,9 @@ func (p *pages) alertRule(w http.ResponseWriter, r *web.Request) error {
 }
 
 // alertRuleFields are the fields of a rule. A new one has an id of "".
-func (p *pages) alertRuleFields(ctx context.Context, r *web.Request, k *alertKind, rule *fleet.AlertRule) (web.Fields, []group, error) {
-	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
-	if err != nil {
-		return nil, nil, err
-	}
+func (p *pages) alertRuleFields(k *alertKind, rule *fleet.AlertRule, subs []fleet.Subaccount, zones []web.Option) (web.Fields, []group) {
 	if rule.ID != "" {
 		subs = slices.DeleteFunc(subs, func(s fleet.Subaccount) bool { return s.ID != rule.SubaccountID })
-	}
-	zones, err := p.zoneOptions(ctx, r)
-	if err != nil {
-		return nil, nil, err
 	}
 	name := rule.Name
 	if name == "" {
@@ -393,15 +397,15 @@ func (p *pages) alertRuleFields(ctx context.Context, r *web.Request, k *alertKin
 		actions[0].Help = "Alerts of the sandbox send no notices and create no tickets."
 	}
 	fields := slices.Concat(what, actions)
-	return fields, layout(fields, part{"", "", len(what), false}, part{"Actions", "", 0, false}), nil
+	return fields, layout(fields, part{"", "", len(what), false}, part{"Actions", "", 0, false})
 }
 
 // selfRecipient is the choice of the reader as the only recipient of notices.
 const selfRecipient = "me"
 
-// saveAlertRule stores the rule of a form; id is empty for a new one. It returns false with errors in
-// the fields.
-func (p *pages) saveAlertRule(r *web.Request, k *alertKind, fields web.Fields, t *formInput, id string) (bool, error) {
+// saveAlertRule stores the rule of a form; id is empty for a new one, and the fields of another are
+// by stored. It returns false with errors in the fields.
+func (p *pages) saveAlertRule(r *web.Request, k *alertKind, fields web.Fields, t *formInput, id string, stored func(*fleet.AlertRule) web.Fields) (bool, error) {
 	var percent, minutes *int64
 	if n := t.optional("threshold"); k.Kind == fleet.BatteryLow {
 		percent = n
@@ -461,8 +465,11 @@ func (p *pages) saveAlertRule(r *web.Request, k *alertKind, fields web.Fields, t
 		if before := rule.ThresholdMinutes; minutes != nil && (before == nil || *minutes/k.scale != *before/k.scale) { // else as the form shows it
 			c.ThresholdMinutes = optional.Of(*minutes)
 		}
-		_, err = p.Fleet.UpdateAlertRuleTx(ctx, tx, r.OrganizationID, rule, c)
-		return renameIssues(err)
+		after, err := p.Fleet.UpdateAlertRuleTx(ctx, tx, r.OrganizationID, rule, c)
+		if err != nil {
+			return renameIssues(err)
+		}
+		return t.checkStored(stored(&rule), stored(&after))
 	})
 	return saved, err
 }

@@ -48,16 +48,12 @@ func (p *pages) settings(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "settings", p.page(r, "/settings", "Fleet settings", b))
 }
 
-// editSettings updates the settings.
-func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
-	s, _, err := p.Fleet.Settings(r.Context(), p.DB, r.OrganizationID)
-	if err != nil {
-		return err
-	}
+// settingsFields are the fields of the settings.
+func settingsFields(s *fleet.Settings) web.Fields {
 	count := func(name, label, help string, value int64) web.Field {
 		return web.Field{Name: name, Label: label, Type: "text", Mode: "numeric", Value: optionalInteger(&value), Help: help}
 	}
-	fields := web.Fields{
+	return web.Fields{
 		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: s.Name},
 		{Name: "timezone", Label: "Time zone", Type: "text", Most: 100, Value: s.TimeZone, Help: "Default for reports, such as Europe/Berlin."},
 		{Name: "default_language", Label: "Language", Type: "text", Most: 35, Value: s.DefaultLanguage, Help: "Of the public feed, such as en."},
@@ -72,13 +68,21 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 		count("offline_ride_hours", "Late rides (hours)", "An app that was offline can create or end a ride so long after its start or end.", s.OfflineRideHours),
 		count("alert_retention_days", "Retention of cleared alerts (days)", "", s.AlertRetentionDays),
 	}
+}
+
+// editSettings updates the settings.
+func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
+	s, _, err := p.Fleet.Settings(r.Context(), p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	fields, t := settingsFields(&s), new(formInput)
 	back := p.base + "/settings"
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		t := &formInput{Values: values}
 		n := func(name string) optional.Value[int64] {
 			if t.text(name) == "" {
 				t.v.AddCode("required", name, "is required")
@@ -92,8 +96,15 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 			TrackRetentionDays: n("track_retention_days"), OfflineRideHours: n("offline_ride_hours"), AlertRetentionDays: n("alert_retention_days"),
 		}
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
-			_, _, err := p.Fleet.UpdateSettingsTx(ctx, tx, r.OrganizationID, c)
-			return err
+			now, _, err := p.Fleet.LockSettingsTx(ctx, tx, r.OrganizationID)
+			if err != nil {
+				return err
+			}
+			after, _, err := p.Fleet.UpdateSettingsTx(ctx, tx, r.OrganizationID, c)
+			if err != nil {
+				return err
+			}
+			return t.checkStored(settingsFields(&now), settingsFields(&after))
 		})
 		if err != nil {
 			return err
@@ -103,7 +114,7 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/settings", "Edit settings", nil), fields, form{
-		Groups: layout(fields, part{"", "", 3, false}, part{"Batteries", "", 2, true}, part{"Rides", "", 3, true}, part{"Vehicles that say nothing", "", 0, true}), Label: "Save", Cancel: back,
+		Groups: layout(fields, part{"", "", 3, false}, part{"Batteries", "", 2, true}, part{"Rides", "", 3, true}, part{"Vehicles that say nothing", "", 0, true}), Was: t.openedWith(fields), Label: "Save", Cancel: back,
 	})
 }
 

@@ -2,7 +2,11 @@ package fleetpages_test
 
 import (
 	"net/http"
+	"net/url"
 	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
 // TestWholeNumbers: a decimal comma is refused, not dropped. Commas between thousands are accepted.
@@ -17,4 +21,76 @@ func TestWholeNumbers(t *testing.T) {
 	if s, _, err := y.live.Settings(t.Context(), y.live.db, y.live.organization.ID); err != nil || s.CancelGraceMeters != 1000 {
 		t.Errorf("got %d, %v", s.CancelGraceMeters, err)
 	}
+}
+
+// TestChangedByOthers: a form that was opened before somebody else changed the record replaces
+// nothing of it unseen. It is shown again as typed, and saves when it is sent again.
+func TestChangedByOthers(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	corners := url.Values{"name": {"Mitte"}, "type": {"parking"}, "geometry": {"52.5, 13.3\n52.5, 13.4\n52.6, 13.4"}}
+	y.admin.Follow(y.admin.Post("/fleet/zones/new", corners))
+	y.admin.Follow(y.admin.Post("/fleet/alert-rules/new?kind=silence", url.Values{"subaccount": {l.sub.ID}, "name": {"Silent"}, "threshold": {"60"}, "notify": {"nobody"}, "enabled": {"on"}}))
+	rules, err := l.AlertRules(t.Context(), l.db, y.Organization.ID)
+	if err != nil || len(rules) != 1 {
+		t.Fatal(rules, err)
+	}
+	zone := y.soleZone().ID
+	for path, fields := range map[string][2]string{
+		"/fleet/settings/edit":                      {"max_ride_minutes", "cancel_grace_meters"},
+		"/fleet/pricing/" + l.plan.ID + "/edit":     {"reservation_free_minutes", "fare_cap.duration_minutes"},
+		"/fleet/riders/" + l.rider().ID + "/edit":   {"external_id", "name"},
+		"/fleet/zones/" + zone + "/edit":            {"priority", "rules.0.maximum_speed_kph"},
+		"/fleet/alert-rules/" + string(rules[0].ID): {"threshold", "name"},
+	} {
+		open := func() url.Values {
+			form := formOf(y.admin.Page(path))
+			if form.Has("geometry") {
+				form.Set("geometry", "52.5, 13.3\r\n52.5, 13.4\r\n52.6, 13.4")
+			}
+			if form.Has("fare_cap.amount") {
+				form.Set("fare_cap.amount", "99")
+				form.Set("fare_cap.duration_minutes", "900")
+			}
+			return form
+		}
+		value := func(name string) string { return webtest.Attr(y.admin.Page(path).Field(name), "value") }
+		older, newer := open(), open()
+		y.admin.Follow(y.admin.Post(path, with(newer, fields[0], "17")))
+		older.Set(fields[1], "21")
+		d := y.admin.WantRefused(y.admin.Post(path, older), http.StatusUnprocessableEntity)
+		d.Want("Somebody else changed this meanwhile. Nothing was saved. Save again to replace what is stored in: ")
+		if got := webtest.Attr(d.Field(fields[1]), "value"); got != older.Get(fields[1]) {
+			t.Errorf("%s: what was typed is %q", path, got)
+		}
+		if got := value(fields[0]); got != "17" {
+			t.Errorf("%s: %s is %q again", path, fields[0], got)
+		}
+		y.admin.Follow(y.admin.Post(path, with(newer, fields[0], "17"))) // as stored
+		again := formOf(d)
+		if again.Has("geometry") {
+			again.Set("geometry", older.Get("geometry"))
+		}
+		y.admin.Follow(y.admin.Post(path, again))
+		if got := value(fields[0]); got == "17" {
+			t.Errorf("%s: sent again, %s is still %q", path, fields[0], got)
+		}
+		if got := value(fields[1]); got != older.Get(fields[1]) {
+			t.Errorf("%s: sent again, %s is %q", path, fields[1], got)
+		}
+	}
+
+	// A form with an error stays as old as it is.
+	const path = "/fleet/settings/edit"
+	older := formOf(y.admin.Page(path))
+	y.admin.Follow(y.admin.Post(path, with(formOf(y.admin.Page(path)), "max_ride_minutes", "600")))
+	d := y.admin.WantRefused(y.admin.Post(path, with(older, "name", "")), http.StatusUnprocessableEntity)
+	form := with(formOf(d), "name", "Ours")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Somebody else changed this meanwhile.", "replace what is stored in: Name; Maximum ride duration (minutes).")
+
+	// A ride of the rider is no change of the form.
+	rider := "/fleet/riders/" + string(l.ride(fleet.Completed).CustomerID) + "/edit"
+	form = formOf(y.admin.Page(rider))
+	l.ride(fleet.Completed)
+	y.admin.Follow(y.admin.Post(rider, form))
 }

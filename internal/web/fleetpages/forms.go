@@ -2,6 +2,8 @@ package fleetpages
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -114,6 +116,64 @@ func nearest(fields web.Fields, path string) string {
 type formInput struct {
 	url.Values
 	v problem.Validation
+
+	// The fields of the record that others have changed, and the labels of those that this form
+	// replaces. Nil: nobody has changed it.
+	stored   web.Fields
+	replaced []string
+}
+
+// storedMark differs between different values of a record's fields.
+func storedMark(stored web.Fields) string {
+	h := sha256.New()
+	for _, f := range stored {
+		_, _ = fmt.Fprintf(h, "%q %q\n", f.Name, f.Value)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// openedWith is the hidden field by which [formInput.checkStored] recognizes changes by others.
+// fields are those of the record until the form is submitted. A form that is shown again has the
+// mark that it was opened with, unless it reports such a change.
+func (t *formInput) openedWith(fields web.Fields) web.Fields {
+	mark := t.Get("was.stored")
+	switch {
+	case t.stored != nil:
+		mark = storedMark(t.stored)
+	case t.Values == nil:
+		mark = storedMark(fields)
+	}
+	return web.Fields{{Name: "stored", Value: mark}}
+}
+
+var errChangedByOthers = errors.New("others have changed the record of the form")
+
+// checkStored returns [errChangedByOthers] for an update of a record that others have changed since
+// the form was opened, unless the update changes nothing. Call it with the fields of the record
+// before and after the update, in the transaction, which the error ends.
+func (t *formInput) checkStored(before, after web.Fields) error {
+	t.stored, t.replaced = nil, nil
+	if mark := t.Get("was.stored"); mark == "" || mark == storedMark(before) {
+		return nil
+	}
+	for _, f := range slices.Concat(before, after) { // rows of either
+		if valueOf(before, f.Name) != valueOf(after, f.Name) && !slices.Contains(t.replaced, f.Label) {
+			t.replaced = append(t.replaced, f.Label)
+		}
+	}
+	if len(t.replaced) == 0 {
+		return nil
+	}
+	t.stored = before
+	return errChangedByOthers
+}
+
+// valueOf is the value of a field, empty if there is none.
+func valueOf(fields web.Fields, name string) string {
+	if f := fields.Field(name); f != nil {
+		return f.Value
+	}
+	return ""
 }
 
 // changed reports whether a field differs from its original value.
@@ -340,6 +400,10 @@ func (p *pages) change(r *web.Request, fields web.Fields, t *formInput, fn func(
 		return true, nil
 	}
 	fields.Fill(t.Values)
+	if errors.Is(err, errChangedByOthers) {
+		fields[0].FormError = "Somebody else changed this meanwhile. Nothing was saved. Save again to replace what is stored in: " + strings.Join(t.replaced, "; ") + "."
+		return false, nil
+	}
 	if refused(fields, err) {
 		return false, nil
 	}

@@ -442,13 +442,13 @@ func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, p.base+"/pricing/"+plan.ID, web.Notice{Text: "Plan created. Assign it to a subaccount, vehicle type or vehicle."})
 		}
 	}
-	return p.showPlan(w, r, "New plan", p.base+"/pricing", fields, groups, examplesOf(t, sub.Currency, &settings))
+	return p.showPlan(w, r, "New plan", p.base+"/pricing", fields, nil, groups, examplesOf(t, sub.Currency, &settings))
 }
 
-func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, title, cancel string, fields web.Fields, groups []group, examples *priceExamples) error {
+func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, title, cancel string, fields, was web.Fields, groups []group, examples *priceExamples) error {
 	page := p.page(r, "/pricing", title, nil)
 	page.Scripts = []string{"examples.js"}
-	return p.showForm(w, r, page, fields, form{Groups: groups, Label: "Save", Cancel: cancel, More: "Add rows", Examples: examples})
+	return p.showForm(w, r, page, fields, form{Groups: groups, Was: was, Label: "Save", Cancel: cancel, More: "Add rows", Examples: examples})
 }
 
 // morePlan renders the submitted form with the prices of examples, and with more segment rows if
@@ -460,7 +460,11 @@ func (p *pages) morePlan(w http.ResponseWriter, r *web.Request, t *formInput, pl
 	}
 	fields, groups := planForm(plan, subs, made, min(100, rowsOf(t, "per_min_pricing")+more), min(100, rowsOf(t, "per_km_pricing")+more))
 	fields.Fill(t.Values)
-	return p.showPlan(w, r, title, cancel, fields, groups, examples)
+	var was web.Fields
+	if made {
+		was = t.openedWith(fields)
+	}
+	return p.showPlan(w, r, title, cancel, fields, was, groups, examples)
 }
 
 // editPlan updates a plan, which creates a version.
@@ -480,13 +484,12 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	examples := pricedExamples(&plan.Tariff, &settings)
+	examples, t := pricedExamples(&plan.Tariff, &settings), new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		t := &formInput{Values: values}
 		examples = examplesOf(t, plan.Currency, &settings)
 		if t.on("more") || t.on("preview") {
 			return p.morePlan(w, r, t, &plan, subs, true, title, back, examples)
@@ -506,8 +509,15 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 			if err != nil {
 				return err
 			}
-			_, err = p.Fleet.UpdatePlanTx(ctx, tx, r.OrganizationID, before, c)
-			return err
+			after, err := p.Fleet.UpdatePlanTx(ctx, tx, r.OrganizationID, before, c)
+			if err != nil {
+				return err
+			}
+			stored := func(plan *fleet.Plan) web.Fields {
+				fields, _ := planForm(plan, subs, true, len(plan.PerMinute)+1, len(plan.PerKilometer)+1)
+				return fields
+			}
+			return t.checkStored(stored(&before), stored(&after))
 		})
 		if err != nil {
 			return err
@@ -516,5 +526,5 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Plan saved as a new version, which applies to new rides."})
 		}
 	}
-	return p.showPlan(w, r, title, back, fields, groups, examples)
+	return p.showPlan(w, r, title, back, fields, t.openedWith(fields), groups, examples)
 }

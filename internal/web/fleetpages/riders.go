@@ -321,19 +321,28 @@ func (p *pages) editRider(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	back := p.base + "/riders/" + c.ID
-	fields := riderFields(&c, nil)
+	fields, t := riderFields(&c, nil), new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		t := &formInput{Values: values}
 		text := func(name string) optional.Value[fleet.NullString] { return optional.Of(fleet.NullString(t.text(name))) }
 		change := fleet.CustomerChange{
 			Name: text("name"), Email: text("email"), Phone: text("phone"), Language: text("language"), BirthDate: text("birth_date"), ExternalID: text("external_id"),
 			LicenseStatus: optional.Of(t.text("driver_license_status")), MarketingConsent: optional.Of(t.on("marketing_consent")), Metadata: optional.Of(t.metadata("metadata")),
 		}
-		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error { return p.updateRider(ctx, tx, r, c.ID, change) })
+		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
+			now, err := p.Fleet.LockCustomerTx(ctx, tx, r.OrganizationID, c.ID)
+			if err != nil {
+				return err
+			}
+			after, err := p.Fleet.UpdateCustomerTx(ctx, tx, r.OrganizationID, now, change)
+			if err != nil {
+				return err
+			}
+			return t.checkStored(riderFields(&now, nil), riderFields(&after, nil))
+		})
 		if err != nil {
 			return err
 		}
@@ -341,7 +350,7 @@ func (p *pages) editRider(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Rider saved."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/riders", "Edit "+riderName(&c), nil), fields, form{Label: "Save", Cancel: back})
+	return p.showForm(w, r, p.page(r, "/riders", "Edit "+riderName(&c), nil), fields, form{Was: t.openedWith(fields), Label: "Save", Cancel: back})
 }
 
 // blockRider blocks or unblocks a rider.

@@ -285,7 +285,8 @@ type zoneForm struct {
 	Groups []group
 	Label  string
 	Cancel string
-	More   bool // rules can be added
+	Was    web.Fields // see [formInput.openedWith]
+	More   bool       // rules can be added
 	Ground *zoneMap
 	Search placeSearch
 	Words  zoneWords
@@ -546,6 +547,10 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 		rules = min(rules+1, maxZoneRules)
 	}
 	fields, groups := zoneFields(z, subs, isNew, rules, r)
+	stored := func(z *fleet.Zone) web.Fields {
+		fields, _ := zoneFields(z, subs, isNew, len(z.Rules), r)
+		return fields
+	}
 	n := fleet.NewZone{Type: z.Type, Geometry: z.Geometry, Rules: z.Rules}
 	if t.Values != nil {
 		n = t.zone(r.Now.Location(), rules)
@@ -568,7 +573,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 		fields.Fill(t.Values)
 		fields.Field("rules." + strconv.Itoa(rules-1)).Value = "on"
 	default:
-		saved, err := p.saveZone(r, fields, t, z, isNew, n)
+		saved, err := p.saveZone(r, fields, stored, t, z, isNew, n)
 		if err != nil {
 			return err
 		}
@@ -580,11 +585,16 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 			return p.Redirect(w, p.base+"/zones/"+saved.ID, web.Notice{Text: what})
 		}
 	}
-	return p.renderZoneForm(w, r, z, isNew, fields, zoneForm{Groups: groups, More: rules < maxZoneRules, Words: words}, &n)
+	body := zoneForm{Groups: groups, More: rules < maxZoneRules, Words: words}
+	if !isNew {
+		body.Was = t.openedWith(fields)
+	}
+	return p.renderZoneForm(w, r, z, isNew, fields, body, &n)
 }
 
-// saveZone creates or updates z. If fields are invalid, it sets their errors and returns nil.
-func (p *pages) saveZone(r *web.Request, fields web.Fields, t *formInput, z *fleet.Zone, isNew bool, n fleet.NewZone) (*fleet.Zone, error) {
+// saveZone creates or updates z, whose fields are by stored. If fields are invalid, it sets their
+// errors and returns nil.
+func (p *pages) saveZone(r *web.Request, fields web.Fields, stored func(*fleet.Zone) web.Fields, t *formInput, z *fleet.Zone, isNew bool, n fleet.NewZone) (*fleet.Zone, error) {
 	var saved fleet.Zone
 	ok, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
 		if isNew {
@@ -596,7 +606,10 @@ func (p *pages) saveZone(r *web.Request, fields web.Fields, t *formInput, z *fle
 			return err
 		}
 		saved, err = p.Fleet.UpdateZoneTx(ctx, tx, r.OrganizationID, locked, t.zoneChange(&n, &locked, r.Now.Location()))
-		return err
+		if err != nil {
+			return err
+		}
+		return t.checkStored(stored(&locked), stored(&saved))
 	})
 	if err != nil || !ok {
 		return nil, err
