@@ -85,19 +85,64 @@ func (p *pages) showForm(w http.ResponseWriter, r *web.Request, page web.Page, f
 // validation or uniqueness error.
 func refused(fields web.Fields, err error) bool {
 	e, ok := errors.AsType[*problem.Error](err)
-	if !ok {
+	if !ok || len(fields) == 0 {
 		return false
 	}
 	if member, _ := e.Details["member"].(string); e.Code == "already_exists" && fields.Field(member) != nil {
 		e = &problem.Error{Kind: problem.Invalid, Issues: []problem.Issue{{Path: member, Message: "is already in use"}}}
 	}
 	if e.Kind == problem.Invalid && len(e.Issues) > 0 {
-		e = &problem.Error{Kind: e.Kind, Issues: slices.Clone(e.Issues)}
-		for i := range e.Issues {
-			e.Issues[i].Path = nearest(fields, e.Issues[i].Path)
+		var ofFields []problem.Issue
+		for _, issue := range e.Issues {
+			issue.Message = withLabels(fields, issue)
+			issue.Path = nearest(fields, issue.Path)
+			switch {
+			case fields.Field(issue.Path) != nil:
+				ofFields = append(ofFields, issue)
+			case fields[0].FormError == "":
+				fields[0].FormError = formError(issue)
+			}
 		}
+		if len(ofFields) == 0 {
+			fields.Focus()
+			return true
+		}
+		e = &problem.Error{Kind: e.Kind, Issues: ofFields}
 	}
 	return fields.Refused(e)
+}
+
+// Errors of forms as a whole.
+const (
+	missingRules = "A zone with custom rules needs at least one rule."
+	tooExpensive = "These prices are too high: the longest ride would cost more than can be charged."
+)
+
+// formError describes an issue that no field of the form has.
+func formError(issue problem.Issue) string {
+	switch {
+	case issue.Path == "rules" && issue.Code == "required":
+		return missingRules
+	case issue.Path == "" && issue.Code == "too_large":
+		return tooExpensive
+	}
+	return label(strings.TrimSpace(strings.ReplaceAll(issue.Path, ".", " ")+" "+issue.Message) + ".")
+}
+
+// memberName matches names of members in messages.
+var memberName = regexp.MustCompile(`\b(start|[a-z]+(_[a-z]+)+)\b`)
+
+// withLabels returns the message of an issue with the labels of fields instead of their names.
+func withLabels(fields web.Fields, issue problem.Issue) string {
+	siblings := issue.Path[:strings.LastIndexByte(issue.Path, '.')+1]
+	return memberName.ReplaceAllStringFunc(issue.Message, func(name string) string {
+		for _, full := range []string{siblings + name, name} {
+			if f := fields.Field(full); f != nil {
+				return "“" + f.Label + "”"
+			}
+		}
+		return name
+	})
 }
 
 // nearest returns the field of an issue: of its path or the closest prefix.

@@ -147,11 +147,14 @@ func sample(r *web.Request, t *tariff.Tariff, sub *fleet.Subaccount) (filters, [
 	f.All, f.Label = "", "Calculate"
 	minutes := func(name string) int64 {
 		n := f.integer(name)
-		if n != nil && (*n < 0 || *n > sampleMinutes) {
-			f.fail(name, "Exceeds the maximum ride duration.")
-			n = nil
-		}
-		if n == nil {
+		switch {
+		case n == nil:
+			return 0
+		case *n < 0:
+			f.fail(name, "Must not be negative.")
+			return 0
+		case *n > sampleMinutes:
+			f.fail(name, "Must be at most "+web.Number(sampleMinutes)+".")
 			return 0
 		}
 		return *n
@@ -168,11 +171,15 @@ func sample(r *web.Request, t *tariff.Tariff, sub *fleet.Subaccount) (filters, [
 			u.ReservationMinutes = reserved
 		}
 	}
-	km, err := strconv.ParseFloat(f.get("km"), 64)
-	if meters := km * 1000; err != nil || meters != meters || meters < 0 || meters > sampleMeters {
-		f.fail("km", "Exceeds the maximum distance.")
-	} else {
-		u.Meters = int64(meters + .5)
+	switch km, ok := parseKilometers(f.get("km")); {
+	case !ok:
+		f.fail("km", "Must be a number such as 2.5.")
+	case km < 0:
+		f.fail("km", "Must not be negative.")
+	case km > sampleMeters/1000:
+		f.fail("km", "Must be at most "+web.Number(sampleMeters/1000)+".")
+	default:
+		u.Meters = int64(km*1000 + .5)
 	}
 	if u.PausedSeconds > u.Seconds {
 		f.fail("paused", "Exceeds the duration of the ride.")
@@ -181,6 +188,16 @@ func sample(r *web.Request, t *tariff.Tariff, sub *fleet.Subaccount) (filters, [
 		return f, nil
 	}
 	return f, receipt(t.Explain(u))
+}
+
+// parseKilometers parses a number with a point or a comma before its decimals. Three digits after a
+// comma may as well be thousands.
+func parseKilometers(text string) (float64, bool) {
+	if units, decimals, ok := strings.Cut(text, ","); ok && len(decimals) < 3 {
+		text = units + "." + decimals
+	}
+	km, err := strconv.ParseFloat(text, 64)
+	return km, err == nil && km == km
 }
 
 // spareSegments is the number of empty segment rows of a form.
@@ -365,15 +382,17 @@ func tariffOf(t *formInput, currency string) tariff.Tariff {
 	case amount != nil && minutes != nil:
 		terms.FareCap = &tariff.FareCap{Amount: *amount, DurationMinutes: *minutes}
 	case amount != nil && !t.v.Has("fare_cap.duration_minutes"):
-		t.v.AddCode("required", "fare_cap.duration_minutes", "belongs to the most that riding costs")
+		t.v.AddCode("required", "fare_cap.duration_minutes", "is required with an amount")
 	case minutes != nil && !t.v.Has("fare_cap.amount"):
-		t.v.AddCode("required", "fare_cap.amount", "belongs to the minutes")
+		t.v.AddCode("required", "fare_cap.amount", "is required with minutes")
 	}
 	if text := strings.TrimSuffix(t.text("tax_basis_points"), "%"); text != "" {
 		// A percentage has two decimals, like EUR.
 		points, ok := parseAmount(text, "EUR")
 		if !ok {
 			t.v.AddCode("invalid_value", "tax_basis_points", "must be a number such as 19 or 7.7")
+		} else if points < 0 || points > 100_00 {
+			t.v.AddCode("invalid_value", "tax_basis_points", "must be from 0 to 100")
 		}
 		terms.TaxBasisPoints = points
 	}

@@ -89,7 +89,16 @@ func firstFault(e *problem.Error) string {
 	label := "An amount or a number"
 	switch issue.Path {
 	case "":
-		label = "The tariff"
+		return tooExpensive
+	case "reservation_flat_amount":
+		if issue.Code == "conflict" {
+			return "A reservation has a price per minute or a flat fee, not both."
+		}
+		label = "The flat fee"
+	case "fare_cap.amount":
+		label = "The amount of the fare cap"
+	case "fare_cap.duration_minutes":
+		label = "The period of the fare cap"
 	case "tax_basis_points":
 		label = "The tax"
 	case "unlock_amount":

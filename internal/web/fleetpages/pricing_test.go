@@ -53,9 +53,11 @@ func TestPlans(t *testing.T) {
 	if len(links(d, path+"/edit")) != 0 {
 		t.Error("an agent is offered to edit a plan")
 	}
+	y.agent.Page(path + "?km=2,5").Want("12 × €0.25")
 	y.agent.Page(path+"?minutes=61&outside=yes").Want("61 × €0.25", "€25.25")
 	for query, want := range map[string]string{
-		"minutes=-1": "maximum ride duration", "minutes=999999999999": "maximum ride duration", "minutes=x": "Must be a whole number", "km=NaN": "maximum distance", "km=1e300": "maximum distance", "minutes=5&paused=6": "Exceeds the duration",
+		"minutes=-1": "Must not be negative", "reserved=-1": "Must not be negative", "minutes=999999999999": "Must be at most 527,040.", "minutes=x": "Must be a whole number",
+		"km=NaN": "Must be a number such as 2.5.", "km=x": "Must be a number such as 2.5.", "km=1,000": "Must be a number such as 2.5.", "km=-1": "Must not be negative", "km=1e300": "Must be at most 10,000.", "minutes=5&paused=6": "Exceeds the duration",
 	} {
 		d := y.agent.Page(path + "?" + query)
 		d.Want(want)
@@ -85,7 +87,7 @@ func TestPlanForms(t *testing.T) {
 	form.Set("fare_cap.amount", "12")
 	form.Set("tax_basis_points", "a lot")
 	d := y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity)
-	d.Want("Unlocking, in EUR must be an amount such as 1.50", "After … minutes must be a whole number", "In each … minutes belongs to the most", "Percent must be a number such as 19")
+	d.Want("Unlocking, in EUR must be an amount such as 1.50", "After … minutes must be a whole number", "In each … minutes is required with an amount.", "Percent must be a number such as 19")
 	// The submitted row moved up, with its error.
 	if got := webtest.Attr(d.Field("per_min_pricing.0.start"), "value"); got != "soon" || len(d.DescribedBy("per_min_pricing.0.start")) != 1 {
 		t.Errorf("got %q, %v", got, d.DescribedBy("per_min_pricing.0.start"))
@@ -97,9 +99,18 @@ func TestPlanForms(t *testing.T) {
 	} {
 		form.Set(name, value)
 	}
-	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Until must be after start", "Flat fee, in EUR must not be given with", "Information page for riders must be an http")
-	form.Set("per_min_pricing.0.end", "")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Until must be after “After … minutes”.", "Flat fee, in EUR must not be given with “A minute, in EUR”.", "Information page for riders must be an http")
 	form.Set("reservation_flat_amount", "")
+	form.Set("per_min_pricing.0.end", "")
+	form.Set("url", "")
+	y.admin.WantRefused(y.admin.Post(path, with(form, "tax_basis_points", "119")), http.StatusUnprocessableEntity).Want("Percent must be from 0 to 100.")
+	d = y.admin.WantRefused(y.admin.Post(path, with(form, "unlock_amount", "90071992547409.91")), http.StatusUnprocessableEntity)
+	d.Want("There is a problem: These prices are too high: the longest ride would cost more than can be charged.")
+	for _, name := range []string{"name", "subaccount_id"} {
+		if got := d.DescribedBy(name); strings.Contains(strings.Join(got, " "), "high") {
+			t.Errorf("%s is described by %q", name, got)
+		}
+	}
 	form.Set("url", "https://example.com/?a=b&c")
 	form.Set("per_km_pricing.0.rate_amount", "−0,10")
 	d, notice := y.admin.Follow(y.admin.Post(path, form))
@@ -187,7 +198,7 @@ func TestPlanExamples(t *testing.T) {
 		{"unlock_amount", "2"}:                 "Unlocking €2.00",
 		{"per_min_pricing.0.rate_amount", "1"}: "€5.00",
 		{"unlock_amount", "much"}:              "must be an amount such as 1.50",
-		{"fare_cap.amount", "9"}:               "belongs to the most",
+		{"fare_cap.amount", "9"}:               "The period of the fare cap is required with an amount.",
 	} {
 		f := url.Values{"preview": {"1"}}
 		maps.Copy(f, form)

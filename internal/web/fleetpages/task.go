@@ -221,8 +221,12 @@ func (p *pages) newTask(w http.ResponseWriter, r *web.Request) error {
 		if from.ticket != nil {
 			n.TicketNumber = &from.ticket.Number
 		}
-		if n.VehicleID, err = p.vehicleByCode(ctx, r, input.text("vehicle_id")); err != nil {
+		code := input.text("vehicle_id")
+		if n.VehicleID, err = p.vehicleByCode(ctx, r, code); err != nil {
 			return err
+		}
+		if n.VehicleID == "" && code != "" {
+			input.v.AddCode("not_found", "vehicle_id", "must be the code of a vehicle")
 		}
 		var made fleet.Task
 		saved, err := p.change(r, fields, input, func(ctx context.Context, tx *db.Tx) (err error) {

@@ -31,7 +31,7 @@ func TestTaskPages(t *testing.T) {
 		t.Errorf("the form has vehicle %q", got)
 	}
 	y.agent.WantRefused(y.agent.Post(add, url.Values{"vehicle_id": {v.Code}, "kind": {"repair"}, "priority": {"high"}}), http.StatusUnprocessableEntity)
-	y.agent.WantRefused(y.agent.Post(add, url.Values{"vehicle_id": {"none"}, "title": {"x"}, "kind": {"repair"}, "priority": {"high"}}), http.StatusUnprocessableEntity)
+	y.agent.WantRefused(y.agent.Post(add, url.Values{"vehicle_id": {"none"}, "title": {"x"}, "kind": {"repair"}, "priority": {"high"}}), http.StatusUnprocessableEntity).Want("Vehicle must be the code of a vehicle.")
 	made := y.agent.Post(add, url.Values{
 		"vehicle_id": {strings.ToLower(v.Code)}, "title": {"Brake " + hostile}, "kind": {"repair"}, "priority": {"high"}, "takes_vehicle_out": {"on"}, "checklist": {"Pads\n\nCable\n"},
 		"due_at": {"2031-01-02T03:04"}, "recurrence.days": {"90"},

@@ -178,13 +178,23 @@ func TestZoneRefused(t *testing.T) {
 		{"name", "", "Name"},
 		{"name", strings.Repeat("x", 300), "Name"},
 		{"type", "lake", "Type"},
-		{"type", "custom", "are required for a custom zone"},
+		{"type", "custom", "There is a problem: A zone with custom rules needs at least one rule."},
 		{"geometry", "", "Shape is required"},
 		{"geometry", "here, there", "Shape must be lines such as"},
-		{"geometry", "52.5, 13.3\n52.5, 13.4", "Shape"},
+		{"geometry", "52.5, 13.3\n52.5, 13.4", "Shape must have at least 3 different corners."},
 		{"geometry", "NaN, 13.3\n52.5, 13.4\n52.6, 13.4", "Shape must be degrees"},
-		{"geometry", "52.5, 13.3\n52.6, 13.4\n52.5, 13.4\n52.6, 13.3", "Shape"},
-		{"geometry", "95, 13.3\n52.5, 13.4\n52.6, 13.4", "Shape"},
+		{"geometry", "52.5, 13.3\n52.6, 13.4\n52.5, 13.4\n52.6, 13.3", "Shape has an outline that crosses or touches itself near 52."},
+		{"geometry", "95, 13.3\n52.5, 13.4\n52.6, 13.4", "Shape has a corner out of range: longitudes are"},
+		{"geometry", `{"type":"Polygon","coordinates":[[[0,0],[9,0],[9,9],[0,9],[0,0]],[[1,1],[20,1],[1,2],[1,1]]]}`, "Shape has an outline and a hole, or two holes, that cross near "},
+		{"geometry", `{"type":"Polygon","coordinates":[[[0,0],[9,0],[9,9],[0,9],[0,0]],[[20,1],[30,1],[20,2],[20,1]]]}`, "Shape has a hole outside of its outline."},
+		{"geometry", `{"type":"Polygon","coordinates":[[[0,0],[9,0],[9,9],[0,9],[0,0]],[[1,1],[8,1],[8,8],[1,8],[1,1]],[[2,2],[3,2],[3,3],[2,2]]]}`, "Shape has a hole in another hole."},
+		{"geometry", `{"type":"MultiPolygon","coordinates":[[[[0,0],[9,0],[9,9],[0,0]]],[[[5,1],[20,1],[20,2],[5,1]]]]}`, "Shape has two parts that cross near "},
+		{"geometry", `{"type":"MultiPolygon","coordinates":[[[[0,0],[9,0],[9,9],[0,0]]],[[[5,1],[6,1],[6,2],[5,1]]]]}`, "Shape has two parts that overlap."},
+		{"geometry", `{"type":"MultiPolygon","coordinates":[]}`, "Shape has no corners."},
+		{"geometry", `{"type":"MultiPolygon","coordinates":[[]]}`, "Shape has a part without corners."},
+		{"geometry", `{"type":"Polygon","coordinates":[[[0,0],[9,0],[9,9],[0,9]]]}`, "Shape has an outline that does not end where it starts."},
+		{"geometry", `{"type":"Polygon","coordinates":[[[0],[9,0],[9,9],[0,0]]]}`, "Shape has a position that is not [longitude, latitude]."},
+		{"geometry", `{"type":"Polygon","coordinates":[[[-170,0],[170,0],[170,9],[-170,0]]]}`, "Shape has an edge longer than 180 degrees: draw"},
 		{"geometry", `{"type":"Point","coordinates":[1,2]}`, "Shape must be a GeoJSON Polygon"},
 		{"geometry", `{"type":`, "Shape must be a GeoJSON Polygon"},
 		{"priority", "high", "Priority must be a whole number"},
@@ -195,10 +205,14 @@ func TestZoneRefused(t *testing.T) {
 		if !strings.Contains(d.Alert(), tt.want) {
 			t.Errorf("%s %.20q: got %q, want %q", tt.field, tt.value, d.Alert(), tt.want)
 		}
+		if len(d.DescribedBy("name")) > 0 != (tt.field == "name") {
+			t.Errorf("%s %.20q: the name is described by %q", tt.field, tt.value, d.DescribedBy("name"))
+		}
 		if tt.field != "name" && webtest.Attr(d.Field("name"), "value") != "Mitte" {
 			t.Errorf("%s %.20q: the name is gone", tt.field, tt.value)
 		}
 	}
+	y.admin.WantRefused(y.admin.Post("/fleet/zones/new", with(with(good, "starts_at", "2031-01-02T03:04"), "ends_at", "2031-01-02T03:03")), http.StatusUnprocessableEntity).Want("Until must be after “In force from”.")
 	y.agent.WantRefused(y.agent.Post("/fleet/zones/new", good), http.StatusForbidden)
 	y.agent.WantRefused(y.agent.Get("/fleet/zones/new"), http.StatusForbidden)
 	y.admin.Page("/fleet/zones").Want("No zones")

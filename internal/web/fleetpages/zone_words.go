@@ -62,7 +62,7 @@ func (p *pages) words(ctx context.Context, r *web.Request, subs []fleet.Subaccou
 		w.Rules = append(w.Rules, ruleWords(ruleFor(subs, rules[i].VehicleTypeIDs), &rules[i]))
 	}
 	if len(rules) == 0 {
-		w.Rules = []string{"A zone with custom rules needs at least one rule."}
+		w.Rules = []string{missingRules}
 	}
 	if place == "" {
 		return w, nil
