@@ -287,12 +287,7 @@ func (p *pages) editTask(w http.ResponseWriter, r *web.Request) error {
 			if err != nil {
 				return err
 			}
-			var items []fleet.TaskItem
-			for _, text := range web.Lines(input.Get("checklist")) {
-				done := slices.ContainsFunc(now.Checklist, func(item fleet.TaskItem) bool { return item.Done && item.Text == text })
-				items = append(items, fleet.TaskItem{Text: text, Done: done})
-			}
-			c.Checklist = optional.Of(items)
+			c.Checklist = optional.Of(editedChecklist(now.Checklist, web.Lines(input.Get("checklist"))))
 			_, err = p.Fleet.UpdateTaskTx(ctx, tx, r.OrganizationID, now, c, by(r))
 			return err
 		})
@@ -304,6 +299,22 @@ func (p *pages) editTask(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/tasks", "Edit task", nil), fields, form{Groups: taskGroups(fields, 0), Label: "Save", Cancel: back})
+}
+
+// editedChecklist returns items with texts. Of equal texts, as many are done as were before, and
+// the first ones that match.
+func editedChecklist(before []fleet.TaskItem, texts []string) []fleet.TaskItem {
+	rest := slices.Clone(before)
+	var items []fleet.TaskItem
+	for _, text := range texts {
+		item := fleet.TaskItem{Text: text}
+		if i := slices.IndexFunc(rest, func(was fleet.TaskItem) bool { return was.Text == text }); i >= 0 {
+			item.Done = rest[i].Done
+			rest = slices.Delete(rest, i, i+1)
+		}
+		items = append(items, item)
+	}
+	return items
 }
 
 // updateTask updates a task by a form of its page.

@@ -7,6 +7,7 @@ import (
 	"image/png"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,37 @@ func TestTaskPages(t *testing.T) {
 	y.agent.WantRefused(y.agent.Post(path+"/state", url.Values{"state": {"open"}}), http.StatusUnprocessableEntity)
 	y.agent.Page("/fleet/tasks?state=done").Want("Front brake")
 	y.agent.WantRefused(y.agent.Get(strings.Replace(path, "/fleet/", "/sandbox/fleet/", 1)), http.StatusNotFound)
+}
+
+// Items with equal texts are done one by one: an edit of the task does none of them.
+func TestEqualTaskItems(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	v := l.vehicle()
+	var task fleet.Task
+	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
+		task, err = l.CreateTaskTx(ctx, tx, l.organization.ID, fleet.NewTask{VehicleID: v.ID, Title: "Check", Checklist: []fleet.TaskItem{{Text: "Bolt"}, {Text: "Bolt", Done: true}, {Text: "Bolt"}, {Text: "Pads"}}}, fleet.Actor{Type: "system"})
+		return err
+	})
+	for texts, want := range map[string][]bool{
+		"Bolt\nBolt\nBolt\nPads":             {false, true, false, false},
+		"Bolt\nBolt\nBolt\nBolt":             {false, true, false, false},
+		"Cable\nBolt\nBolt\nPads\nBolt":      {false, false, true, false, false},
+		"Pads\nBolt\nBolt\nBolt\nBolt\nBolt": {false, false, true, false, false, false},
+	} {
+		y.agent.Follow(y.agent.Post("/fleet/tasks/"+task.ID+"/edit", url.Values{"title": {"Check"}, "kind": {"repair"}, "priority": {"normal"}, "checklist": {texts}}))
+		stored, err := l.Task(t.Context(), l.db, l.organization.ID, task.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []bool
+		for _, item := range stored.Checklist {
+			got = append(got, item.Done)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: got %v, want %v", texts, got, want)
+		}
+	}
 }
 
 // A vehicle that cannot return stays, and the notice says why.
