@@ -575,8 +575,12 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 		rules = t.zoneRuleRows()
 	}
 	more := t.Get("more") != ""
-	if more {
-		rules = min(rules+1, maxZoneRules)
+	if more && rules < maxZoneRules { // the new rule allows all
+		at := "rules." + strconv.Itoa(rules)
+		for _, name := range []string{"", ".ride_start_allowed", ".ride_end_allowed", ".ride_through_allowed"} {
+			t.Set(at+name, "on")
+		}
+		rules++
 	}
 	fields, groups := zoneFields(z, subs, isNew, rules, r)
 	stored := func(z *fleet.Zone) web.Fields {
@@ -599,11 +603,8 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 		fields.Focus()
 	case t.Get("check") != "" && r.Header.Get("X-Live") != "":
 		return p.Fragment(w, "zone_form", "zone-words", words)
-	case t.Get("check") != "":
+	case more, t.Get("check") != "":
 		fields.Fill(t.Values)
-	case more:
-		fields.Fill(t.Values)
-		fields.Field("rules." + strconv.Itoa(rules-1)).Value = "on"
 	default:
 		saved, err := p.saveZone(r, fields, stored, t, z, isNew, n)
 		if err != nil {

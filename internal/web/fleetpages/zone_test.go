@@ -59,6 +59,12 @@ func TestZones(t *testing.T) {
 		t.Error("no place for another rule")
 	} else {
 		d.Field("rules.1.maximum_speed_kph")
+		for _, name := range []string{"rules.1", "rules.1.ride_start_allowed", "rules.1.ride_end_allowed", "rules.1.ride_through_allowed"} {
+			if !webtest.Has(d.Field(name), "checked") {
+				t.Errorf("a new rule does not have %s", name)
+			}
+		}
+		d.Want("All vehicles: rides may start and end; riding through is allowed.")
 	}
 
 	y.admin.Page(path+"/delete").Want("Delete Park", "Type Park to confirm")
