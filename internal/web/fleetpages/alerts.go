@@ -172,15 +172,15 @@ type alertKind struct {
 
 // alertKinds are the kinds of rules, in order.
 var alertKinds = [...]alertKind{
-	{Kind: fleet.BatteryLow, Icon: "battery", Label: "Battery low", pattern: "When the battery falls below {threshold} %", unit: "percent", usual: 15, scale: 1,
+	{Kind: fleet.BatteryLow, Icon: "battery", Label: "Battery low", pattern: "When the battery falls below {threshold} % ({type}, {zone})", unit: "percent", usual: 15, scale: 1,
 		Example: "When the battery falls below 15 %, create a task to swap it."},
-	{Kind: fleet.Silence, Icon: "plug", Label: "Silence", pattern: "When a vehicle has not reported for {threshold} minutes", unit: "minutes", usual: 60, scale: 1,
+	{Kind: fleet.Silence, Icon: "plug", Label: "Silence", pattern: "When a vehicle has not reported for {threshold} minutes ({type}, {zone})", unit: "minutes", usual: 60, scale: 1,
 		Example: "When a vehicle has not reported for 60 minutes, notify the admins."},
-	{Kind: fleet.LeftZone, Icon: "zone", Label: "Left the zone", pattern: "When a vehicle is outside its zones",
+	{Kind: fleet.LeftZone, Icon: "zone", Label: "Left the zone", pattern: "When a vehicle is outside {zone} ({type})",
 		Example: "When a vehicle is outside the service area, create a ticket."},
-	{Kind: fleet.RideTooLong, Icon: "route", Label: "Ride too long", pattern: "When a ride has lasted {threshold} minutes", unit: "minutes", usual: 180, scale: 1,
+	{Kind: fleet.RideTooLong, Icon: "route", Label: "Ride too long", pattern: "When a ride has lasted {threshold} minutes ({type}, {zone})", unit: "minutes", usual: 180, scale: 1,
 		Example: "When a ride has lasted 180 minutes, create a ticket."},
-	{Kind: fleet.IdleTooLong, Icon: "clock", Label: "Idle too long", pattern: "When an available vehicle was neither rented nor moved for {threshold} hours", unit: "hours", usual: 72, scale: 60,
+	{Kind: fleet.IdleTooLong, Icon: "clock", Label: "Idle too long", pattern: "When an available vehicle was neither rented nor moved for {threshold} hours ({type}, {zone})", unit: "hours", usual: 72, scale: 60,
 		Example: "When an available vehicle was neither rented nor moved for 72 hours, create a task to move it."},
 }
 
@@ -196,8 +196,61 @@ func kindOf(kind fleet.AlertKind) *alertKind {
 // alertActions is the part of a sentence about actions, with the names of fields in braces.
 const alertActions = ", raise an alert and notify {notify}{create_task?, create a task}{create_ticket?, create a ticket}."
 
+// alertScope names the vehicle types and the zones of a rule.
+type alertScope struct{ types, zones string }
+
+// alertScope returns the names of what limits a rule. zones are those that are known.
+func (p *pages) alertScope(ctx context.Context, r *web.Request, rule *fleet.AlertRule, subs []fleet.Subaccount, zones []web.Option) (alertScope, error) {
+	scope := alertScope{"all vehicles", "anywhere"}
+	if rule.Kind == fleet.LeftZone {
+		scope.zones = "all service areas"
+	}
+	if len(rule.VehicleTypeIDs) > 0 {
+		var names []string
+		for _, id := range rule.VehicleTypeIDs[:min(len(rule.VehicleTypeIDs), scopeNames)] {
+			name := "a deleted vehicle type"
+			if _, t := typeOf(subs, id); t != nil {
+				name = t.Name
+			}
+			names = append(names, name)
+		}
+		scope.types = andMore(names, len(rule.VehicleTypeIDs))
+	}
+	if len(rule.ZoneIDs) > 0 {
+		var names []string
+		for _, id := range rule.ZoneIDs[:min(len(rule.ZoneIDs), scopeNames)] {
+			name := labelOf(zones, id)
+			if name == id { // not among the first
+				switch z, err := p.Fleet.Zone(ctx, p.DB, r.OrganizationID, id); {
+				case problem.Of(err) == problem.NotFound:
+					name = "a deleted zone"
+				case err != nil:
+					return scope, err
+				default:
+					name = z.Name
+				}
+			}
+			names = append(names, name)
+		}
+		scope.zones = andMore(names, len(rule.ZoneIDs))
+	}
+	return scope, nil
+}
+
+// scopeNames is the number of types, and of zones, that a sentence names.
+const scopeNames = 3
+
+// andMore lists the first names of some.
+func andMore(names []string, of int) string {
+	text := strings.Join(names, ", ")
+	if more := of - len(names); more > 0 {
+		text += " and " + strconv.Itoa(more) + " more"
+	}
+	return text
+}
+
 // alertSentence describes a rule.
-func alertSentence(k *alertKind, rule *fleet.AlertRule) string {
+func alertSentence(k *alertKind, rule *fleet.AlertRule, scope alertScope) string {
 	threshold, unit, notify := k.usual, k.unit, "nobody"
 	if n := rule.ThresholdPercent; n != nil {
 		threshold = *n
@@ -218,7 +271,7 @@ func alertSentence(k *alertKind, rule *fleet.AlertRule) string {
 		notify = "chosen members"
 	}
 	number := strconv.FormatInt(threshold, 10)
-	text := strings.NewReplacer("{threshold} "+k.unit, number+" "+unit, "{threshold}", number).Replace(k.pattern) + ", raise an alert and notify " + notify
+	text := strings.NewReplacer("{threshold} "+k.unit, number+" "+unit, "{threshold}", number, "{type}", scope.types, "{zone}", scope.zones).Replace(k.pattern) + ", raise an alert and notify " + notify
 	if rule.CreateTask {
 		text += ", create a task"
 	}
@@ -251,10 +304,18 @@ func (p *pages) alertRules(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	zones, err := p.zoneOptions(ctx, r)
+	if err != nil {
+		return err
+	}
 	var b alertRulesPage
 	for i := range rules {
 		rule := &rules[i]
-		row := alertRuleRow{ID: rule.ID, Name: rule.Name, Sentence: alertSentence(kindOf(rule.Kind), rule), State: web.Badge{Text: "Off"}}
+		scope, err := p.alertScope(ctx, r, rule, subs, zones)
+		if err != nil {
+			return err
+		}
+		row := alertRuleRow{ID: rule.ID, Name: rule.Name, Sentence: alertSentence(kindOf(rule.Kind), rule, scope), State: web.Badge{Text: "Off"}}
 		if rule.Enabled {
 			row.State = web.Badge{Text: "On", Tone: web.Good, Icon: "check"}
 		}
@@ -311,8 +372,12 @@ func (p *pages) alertRule(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	scope, err := p.alertScope(ctx, r, &rule, subs, zones)
+	if err != nil {
+		return err
+	}
 	stored := func(rule *fleet.AlertRule) (web.Fields, []group) {
-		return p.alertRuleFields(k, rule, slices.Clone(subs), zones)
+		return p.alertRuleFields(k, rule, scope, slices.Clone(subs), zones)
 	}
 	fields, groups := stored(&rule)
 	back, t := p.base+"/alert-rules", new(formInput)
@@ -332,7 +397,7 @@ func (p *pages) alertRule(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Rule saved. Vehicles are examined within seconds."})
 		}
 	}
-	b := alertRuleForm{Groups: groups, Sentence: alertSentence(k, &rule), Pattern: k.pattern + alertActions, Cancel: back}
+	b := alertRuleForm{Groups: groups, Sentence: alertSentence(k, &rule, scope), Pattern: k.pattern + alertActions, Cancel: back}
 	if id != "" {
 		b.Delete, b.Was = back+"/"+id+"/delete", t.openedWith(fields)
 	}
@@ -345,7 +410,7 @@ func (p *pages) alertRule(w http.ResponseWriter, r *web.Request) error {
 }
 
 // alertRuleFields are the fields of a rule. A new one has an id of "".
-func (p *pages) alertRuleFields(k *alertKind, rule *fleet.AlertRule, subs []fleet.Subaccount, zones []web.Option) (web.Fields, []group) {
+func (p *pages) alertRuleFields(k *alertKind, rule *fleet.AlertRule, scope alertScope, subs []fleet.Subaccount, zones []web.Option) (web.Fields, []group) {
 	if rule.ID != "" {
 		subs = slices.DeleteFunc(subs, func(s fleet.Subaccount) bool { return s.ID != rule.SubaccountID })
 	}
@@ -374,13 +439,13 @@ func (p *pages) alertRuleFields(k *alertKind, rule *fleet.AlertRule, subs []flee
 		}
 		return ""
 	}
-	label, help := "In zone", "Only vehicles there."
+	label, help, everywhere := "In zone", "Only vehicles there.", "anywhere"
 	if k.Kind == fleet.LeftZone {
-		label, help = "Zone to stay in", "Anywhere stands for all service areas."
+		label, help, everywhere = "Zone to stay in", "", "all service areas"
 	}
 	what = append(what,
-		web.Field{Name: "type", Label: "Vehicle type", Type: "select", Optional: true, Value: one(rule.VehicleTypeIDs), Options: append([]web.Option{{Label: "All"}}, typeOptions(subs)...)},
-		web.Field{Name: "zone", Label: label, Type: "select", Optional: true, Value: one(rule.ZoneIDs), Options: zones, Help: help},
+		web.Field{Name: "type", Label: "Vehicle type", Type: "select", Optional: true, Value: one(rule.VehicleTypeIDs), Options: limits("all vehicles", scope.types, rule.VehicleTypeIDs, typeOptions(subs))},
+		web.Field{Name: "zone", Label: label, Type: "select", Optional: true, Value: one(rule.ZoneIDs), Options: limits(everywhere, scope.zones, rule.ZoneIDs, zones[1:]), Help: help},
 	)
 	notify := []web.Option{{Value: string(fleet.NotifyAdmins), Label: "all admins"}, {Value: string(fleet.NotifyNobody), Label: "nobody"}}
 	if rule.Notify == fleet.NotifyUsers {
@@ -398,6 +463,19 @@ func (p *pages) alertRuleFields(k *alertKind, rule *fleet.AlertRule, subs []flee
 	}
 	fields := slices.Concat(what, actions)
 	return fields, layout(fields, part{"", "", len(what), false}, part{"Actions", "", 0, false})
+}
+
+// limits are the options of a field that limits a rule to one of list. names are those of what the
+// rule has: of several the form has one option, which leaves them, and one that is not in the list
+// has its own.
+func limits(none, names string, has []string, list []web.Option) []web.Option {
+	switch {
+	case len(has) > 1:
+		none = names
+	case len(has) == 1 && !slices.ContainsFunc(list, func(o web.Option) bool { return o.Value == has[0] }):
+		list = append(slices.Clone(list), web.Option{Value: has[0], Label: names})
+	}
+	return append([]web.Option{{Label: none}}, list...)
 }
 
 // selfRecipient is the choice of the reader as the only recipient of notices.

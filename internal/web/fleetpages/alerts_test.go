@@ -4,6 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -23,7 +26,7 @@ func TestAlerts(t *testing.T) {
 	}
 	y.admin.Page("/fleet/alert-rules").Want("No rules yet", "When the battery falls below 15 %")
 	const path = "/fleet/alert-rules/new?kind=battery_low"
-	y.admin.Page(path).Want("When the battery falls below 15 %, raise an alert and notify all admins.")
+	y.admin.Page(path).Want("When the battery falls below 15 % (all vehicles, anywhere), raise an alert and notify all admins.")
 	form := url.Values{"name": {hostile}, "threshold": {"96"}, "type": {""}, "zone": {""}, "notify": {"me"}, "create_task": {"on"}, "enabled": {"on"}}
 	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("must be at most 95")
 	form.Set("threshold", "30")
@@ -31,7 +34,7 @@ func TestAlerts(t *testing.T) {
 	if notice != "Rule saved. Vehicles are examined within seconds." {
 		t.Errorf("got notice %q", notice)
 	}
-	d.Want(hostile, "When the battery falls below 30 %, raise an alert and notify chosen members, create a task.", "On")
+	d.Want(hostile, "When the battery falls below 30 % (all vehicles, anywhere), raise an alert and notify chosen members, create a task.", "On")
 	rules, err := y.live.AlertRules(t.Context(), y.live.db, y.live.organization.ID)
 	if err != nil || len(rules) != 1 || rules[0].SubaccountID != sub.ID || rules[0].NotifyUserIDs[0] != y.Admin.ID || !rules[0].CreateTask {
 		t.Fatalf("got %+v, %v", rules, err)
@@ -65,6 +68,53 @@ func TestAlerts(t *testing.T) {
 		t.Errorf("got notice %q", notice)
 	}
 	y.agent.WantRefused(y.agent.Post(path, form), http.StatusForbidden)
+}
+
+// TestAlertSentences: a sentence names the types and zones of its rule, and the form leaves them.
+func TestAlertSentences(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	corners := url.Values{"type": {"parking"}, "geometry": {"52.5, 13.3\n52.5, 13.4\n52.6, 13.4"}}
+	zones := make([]string, 5)
+	for i := range zones {
+		_, after, _ := strings.Cut(y.admin.Post("/fleet/zones/new", with(corners, "name", "Zone "+strconv.Itoa(i)+hostile)).Header().Get("Location"), "/zones/")
+		zones[i] = after
+	}
+	for i := range 100 { // sorted before these
+		y.admin.Post("/fleet/zones/new", with(corners, "name", "A"+strconv.Itoa(i)))
+	}
+	for _, tt := range []struct {
+		rule  fleet.NewAlertRule
+		types []string
+		zones []string
+		want  string
+	}{
+		{fleet.NewAlertRule{Kind: fleet.BatteryLow, ThresholdPercent: new(int64(20))}, []string{l.scooter}, nil, "When the battery falls below 20 % (Scooter " + hostile + ", anywhere), raise"},
+		{fleet.NewAlertRule{Kind: fleet.Silence, ThresholdMinutes: new(int64(1))}, nil, zones[:1], "When a vehicle has not reported for 1 minute (all vehicles, Zone 0" + hostile + "), raise"},
+		{fleet.NewAlertRule{Kind: fleet.LeftZone}, nil, nil, "When a vehicle is outside all service areas (all vehicles), raise"},
+		{fleet.NewAlertRule{Kind: fleet.LeftZone}, nil, zones[1:2], "When a vehicle is outside Zone 1" + hostile + " (all vehicles), raise"},
+		{fleet.NewAlertRule{Kind: fleet.IdleTooLong, ThresholdMinutes: new(int64(120))}, nil, zones, " and 2 more), raise"},
+	} {
+		n := tt.rule
+		n.SubaccountID, n.Name, n.VehicleTypeIDs, n.ZoneIDs, n.Notify = l.sub.ID, "R", tt.types, tt.zones, fleet.NotifyNobody
+		var rule fleet.AlertRule
+		l.write(func(ctx context.Context, tx *db.Tx) (err error) {
+			rule, err = l.CreateAlertRuleTx(ctx, tx, y.Organization.ID, n)
+			return err
+		})
+		y.agent.Page("/fleet/alert-rules").Want(tt.want)
+		path := "/fleet/alert-rules/" + rule.ID
+		d := y.admin.Page(path)
+		d.Want(tt.want)
+		y.admin.Follow(y.admin.Post(path, with(formOf(d), "name", "Renamed")))
+		if after, err := l.AlertRule(t.Context(), l.db, y.Organization.ID, rule.ID); err != nil || after.Name != "Renamed" || !slices.Equal(after.ZoneIDs, rule.ZoneIDs) || !slices.Equal(after.VehicleTypeIDs, rule.VehicleTypeIDs) {
+			t.Errorf("%s: got %+v, %v", tt.want, after, err)
+		}
+	}
+	y.live.write(func(ctx context.Context, tx *db.Tx) error {
+		return l.DeleteZoneTx(ctx, tx, y.Organization.ID, zones[0])
+	})
+	y.admin.Page("/fleet/alert-rules").Want("(all vehicles, a deleted zone)")
 }
 
 // lowVehicle creates an available vehicle and has its battery fall to 20 percent.
