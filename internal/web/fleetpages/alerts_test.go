@@ -189,7 +189,7 @@ func TestAlertRuleOfMinutes(t *testing.T) {
 		})
 		return err
 	})
-	y.admin.Page("/fleet/alert-rules").Want("neither rented nor moved for 90 minutes,")
+	y.admin.Page("/fleet/alert-rules").Want("neither rented nor moved for 90 minutes (")
 	threshold := func(hours string) int64 {
 		t.Helper()
 		form := url.Values{"name": {"Idle"}, "threshold": {hours}, "type": {""}, "zone": {""}, "notify": {"admins"}, "enabled": {"on"}}
