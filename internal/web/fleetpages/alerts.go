@@ -3,6 +3,7 @@ package fleetpages
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,7 @@ type vehicleAlertRow struct {
 	Ticket          string // number; empty: none
 	Acknowledged    string // by whom
 	Acknowledge     string // address of the form
+	Back            string // the page of the row, to which the form returns
 }
 
 // alertBadges are the badges of alerts.
@@ -56,7 +58,7 @@ func (p *pages) alertRows(r *web.Request, list []fleet.VehicleAlert) []vehicleAl
 		case l.AcknowledgedBy != nil:
 			row.Acknowledged = actor(r, *l.AcknowledgedBy)
 		case l.State == fleet.AlertRaised:
-			row.Acknowledge = p.base + "/alerts/" + l.ID + "/acknowledge"
+			row.Acknowledge, row.Back = p.base+"/alerts/"+l.ID+"/acknowledge", r.URL.RequestURI()
 		}
 		rows = append(rows, row)
 	}
@@ -115,9 +117,11 @@ func (p *pages) raisedAlerts(ctx context.Context, r *web.Request) ([]vehicleAler
 	return p.alertRows(r, list), err
 }
 
-// acknowledgeAlert acknowledges an alert, and marks the reader's notices of it as read.
+// acknowledgeAlert acknowledges an alert, and marks the reader's notices of it as read. It returns
+// to the page of the form.
 func (p *pages) acknowledgeAlert(w http.ResponseWriter, r *web.Request) error {
-	if _, ok := p.Form(w, r); !ok {
+	values, ok := p.Form(w, r)
+	if !ok {
 		return nil
 	}
 	id := r.PathValue("id")
@@ -135,7 +139,16 @@ func (p *pages) acknowledgeAlert(w http.ResponseWriter, r *web.Request) error {
 	}); err != nil {
 		return err
 	}
-	return p.Redirect(w, p.base+"/alerts", web.Notice{Text: "Alert acknowledged."})
+	return p.Redirect(w, p.backTo(values.Get("back"), p.base+"/alerts"), web.Notice{Text: "Alert acknowledged."})
+}
+
+// backTo returns the path and query of a page of this environment, or otherwise.
+func (p *pages) backTo(address, otherwise string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.IsAbs() || u.Host != "" || u.Path != p.base && !strings.HasPrefix(u.Path, p.base+"/") || strings.Contains(u.Path, "..") {
+		return otherwise
+	}
+	return u.RequestURI()
 }
 
 // markAlertsRead marks the reader's notices of the alerts of a vehicle, or of an overdue task, as read,

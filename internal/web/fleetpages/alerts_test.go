@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
 // TestAlerts creates a rule by its form, and acknowledges the alert that it raises.
@@ -48,7 +49,22 @@ func TestAlerts(t *testing.T) {
 	if err != nil || len(raised) != 1 {
 		t.Fatal(raised, err)
 	}
-	d, notice = y.agent.Follow(y.agent.Post("/fleet/alerts/"+raised[0].ID+"/acknowledge", url.Values{}))
+	// The form returns to its page, and to no page elsewhere.
+	acknowledge := "/fleet/alerts/" + raised[0].ID + "/acknowledge"
+	for _, path := range []string{"/fleet?days=7", "/fleet/vehicles/" + v.ID, "/fleet/alerts?state=raised"} {
+		if got := webtest.Attr(y.agent.Page(path).Field("back"), "value"); got != path {
+			t.Errorf("the form of %s has %q", path, got)
+		}
+	}
+	for back, want := range map[string]string{
+		"/fleet?days=7": "/fleet?days=7", "/fleet": "/fleet", "/fleet/vehicles/" + v.ID: "/fleet/vehicles/" + v.ID, "": "/fleet/alerts", "/sign-out": "/fleet/alerts",
+		"https://example.com/fleet": "/fleet/alerts", "//example.com/fleet": "/fleet/alerts", "/fleeting": "/fleet/alerts", "/fleet/../sign-out": "/fleet/alerts", "/fleet/%2e%2e/sign-out": "/fleet/alerts", "/fleet/%0d%0aX:y": "/fleet/%0d%0aX:y", "\x7f": "/fleet/alerts",
+	} {
+		if got := y.agent.Post(acknowledge, url.Values{"back": {back}}).Header().Get("Location"); got != want {
+			t.Errorf("from %q: got %q, want %q", back, got, want)
+		}
+	}
+	d, notice = y.agent.Follow(y.agent.Post(acknowledge, url.Values{}))
 	if notice != "Alert acknowledged." {
 		t.Errorf("got notice %q", notice)
 	}

@@ -51,7 +51,7 @@ type taskPage struct {
 	Created, Started      web.Time
 	Closed                web.Time
 	By                    string
-	Stays                 string // why the vehicle stays out of service
+	Service               string // what the task does, or did, to the service of the vehicle
 	Steps                 []taskStep
 	People                []web.Option
 	Pictures              []taskPicture
@@ -116,8 +116,15 @@ func (p *pages) task(w http.ResponseWriter, r *web.Request) error {
 	if t.PreviousTaskID != "" {
 		b.Previous = p.base + "/tasks/" + string(t.PreviousTaskID)
 	}
-	if back := t.VehicleReturn; back != nil && !back.Returned {
-		b.Stays = string(back.Message)
+	switch back := t.VehicleReturn; {
+	case t.State.Open():
+		b.Service = "Takes the vehicle out of service"
+	case back == nil:
+		b.Service = "Was set to take the vehicle out of service"
+	case back.Returned:
+		b.Service = "The vehicle returned to service when the task was closed"
+	default:
+		b.Service = "The vehicle stayed out of service. " + string(back.Message)
 	}
 	for _, item := range t.Checklist {
 		one := taskItem{TaskItem: item, At: r.Time(item.DoneAt.Std())}

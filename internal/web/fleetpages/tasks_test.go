@@ -39,7 +39,7 @@ func TestTaskPages(t *testing.T) {
 	})
 	path := made.Header().Get("Location")
 	d, _ = y.agent.Follow(made)
-	d.Want("Task created.", "Brake "+hostile, "Repair", "High", "Pads", "Cable", "every 90 days", "Out of service")
+	d.Want("Task created.", "Brake "+hostile, "Repair", "High", "Pads", "Cable", "every 90 days", "Out of service", "Takes the vehicle out of service")
 	y.agent.Page("/fleet/tasks").Want("1 task.", v.Code, "High priority", "nobody")
 	y.agent.Page("/fleet/vehicles/"+v.ID).Want("Brake "+hostile, "All tasks of this vehicle")
 	y.agent.Page("/fleet/map").Want("Open task")
@@ -59,7 +59,7 @@ func TestTaskPages(t *testing.T) {
 	d, _ = y.agent.Follow(y.agent.Post(path+"/state", url.Values{"state": {"in_progress"}}))
 	d.Want("Task started.", "In progress")
 	d, _ = y.agent.Follow(y.agent.Post(path+"/state", url.Values{"state": {"done"}}))
-	d.Want("Task done. The vehicle is back in service.", "Available")
+	d.Want("Task done. The vehicle is back in service.", "Available", "The vehicle returned to service when the task was closed")
 	y.agent.WantRefused(y.agent.Post(path+"/state", url.Values{"state": {"open"}}), http.StatusUnprocessableEntity)
 	y.agent.Page("/fleet/tasks?state=done").Want("Front brake")
 	y.agent.WantRefused(y.agent.Get(strings.Replace(path, "/fleet/", "/sandbox/fleet/", 1)), http.StatusNotFound)
@@ -109,7 +109,7 @@ func TestTaskNotice(t *testing.T) {
 		return err
 	})
 	d, _ := y.agent.Follow(y.agent.Post("/fleet/tasks/"+task.ID+"/state", url.Values{"state": {"done"}}))
-	d.Want("The vehicle stays out of service. Another task takes the vehicle out of service.")
+	d.Want("The vehicle stayed out of service. Another task", "The vehicle stays out of service. Another task takes the vehicle out of service.")
 }
 
 func TestTaskPhotos(t *testing.T) {
