@@ -88,9 +88,10 @@ func TestChangedByOthers(t *testing.T) {
 	form := with(formOf(d), "name", "Ours")
 	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Somebody else changed this meanwhile.", "replace what is stored in: Name; Maximum ride duration (minutes).")
 
-	// A ride of the rider is no change of the form.
-	rider := "/fleet/riders/" + string(l.ride(fleet.Completed).CustomerID) + "/edit"
+	// The end of a ride of the rider is no change of the form.
+	ride := l.ride(fleet.Active)
+	rider := "/fleet/riders/" + string(ride.CustomerID) + "/edit"
 	form = formOf(y.admin.Page(rider))
-	l.ride(fleet.Completed)
-	y.admin.Follow(y.admin.Post(rider, form))
+	y.admin.Follow(y.admin.Post("/fleet/rides/"+ride.ID+"/end", url.Values{"end_reason": {"operator"}}))
+	y.admin.Follow(y.admin.Post(rider, with(form, "name", "Renamed")))
 }
