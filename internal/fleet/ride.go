@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -636,7 +637,7 @@ func (r *Ride) reserve(p *rideContext, kind *VehicleType, by Actor) {
 	r.Status = Reserved
 	r.ReservedAt = r.CreatedAt
 	r.ReservationExpiresAt = rfc3339.Time(r.CreatedAt.Std().Add(time.Duration(kind.ReservationMinutes) * time.Minute))
-	p.vehicle.setRideState(VehicleReserved, "reservation_start", r.CreatedAt.Std(), NullString(r.ID), by)
+	p.vehicle.setRideState(VehicleReserved, "reservation_start", r.CreatedAt.Std(), p.vehicle.Location, NullString(r.ID), by)
 }
 
 // activate starts a new or reserved ride at a time, in milliseconds, which is in the past for an
@@ -680,7 +681,7 @@ func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 		r.StartLocation = v.Location
 	}
 	v.rideStart = now
-	v.setRideState(OnTrip, "trip_start", now, NullString(r.ID), by)
+	v.setRideState(OnTrip, "trip_start", now, r.StartLocation, NullString(r.ID), by)
 	return nil
 }
 
@@ -816,7 +817,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 		usage.Meters = *r.DistanceMeters
 	}
 	r.setPrice(terms, p.subaccount, usage)
-	v.endRide("trip_end", e.at, NullString(r.ID), e.by, a.settings)
+	v.endRide("trip_end", e.at, place, NullString(r.ID), e.by, a.settings)
 	if p.rider != nil {
 		p.rider.now.OpenRideID = ""
 		p.rider.now.RideCount++
@@ -852,7 +853,7 @@ func (s *Service) cancel(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, 
 	r.end(Cancelled, e.at)
 	r.CancelReason = e.reason
 	r.setPrice(terms, p.subaccount, usage)
-	p.vehicle.endRide(event, e.at, NullString(r.ID), e.by, a.settings)
+	p.vehicle.endRide(event, e.at, cmp.Or(p.vehicle.Location, r.StartLocation), NullString(r.ID), e.by, a.settings)
 	if p.rider != nil {
 		p.rider.now.OpenRideID = ""
 	}

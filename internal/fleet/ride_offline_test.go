@@ -1,6 +1,8 @@
 package fleet_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,5 +126,61 @@ func TestOfflineRideChanges(t *testing.T) {
 	changes, err := y.RideChanges(t.Context(), y.db, y.org, &r)
 	if err != nil || len(changes) != 1 || changes[0].Event != "trip_start" || !changes[0].At.Std().Equal(r.StartedAt.Std()) {
 		t.Errorf("got %+v, %v", changes, err)
+	}
+}
+
+// position is meters north of inside.
+func position(meters float64) *geo.Position {
+	at := northBy(meters)
+	return &geo.Position{Lat: geo.Degrees(at[track.Lat]), Lng: geo.Degrees(at[track.Lng])}
+}
+
+// TestRideChangePlaces: the state changes of a ride are where it started and ended, although the
+// vehicle has moved on, or stood elsewhere by its last report.
+func TestRideChangePlaces(t *testing.T) {
+	y := newYard(t)
+	places := func(v fleet.Vehicle) string {
+		t.Helper()
+		list, err := y.VehicleChanges(t.Context(), y.db, y.org, v.ID, "", 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		for _, c := range list[:len(list)-1] { // but for its arrival
+			text = fmt.Sprintf("%s %.0f, ", c.Event, geo.Distance(inside().Lat, inside().Lng, c.Location.Lat, c.Location.Lng)) + text
+		}
+		return text
+	}
+	v := y.vehicle(t)
+	y.travel(t, time.Hour)
+	start := y.clock(t).Add(-40 * time.Minute)
+	y.record(t,
+		report(&v, start.Add(-time.Minute), northBy(1000)), report(&v, start.Add(10*time.Minute), northBy(2000)),
+		report(&v, start.Add(39*time.Minute), northBy(9000)),
+	)
+	r, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID), StartedAt: rfc3339.Time(start)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := to(fleet.Completed)
+	end.EndedAt = optional.Of(rfc3339.Time(start.Add(11 * time.Minute)))
+	y.put(t, r.ID, end)
+	if got := places(v); !strings.Contains(got, "trip_start 1000, trip_end 2000, ") {
+		t.Errorf("of a ride of the past: got %s", got)
+	}
+
+	for want, end := range map[string]fleet.RideChange{
+		"trip_start 360, trip_end 700, ":    {Status: optional.Of(fleet.Completed), EndLocation: optional.Of(*position(700))},
+		"trip_start 360, trip_cancel 400, ": to(fleet.Cancelled),
+	} {
+		v := y.vehicle(t, func(n *fleet.NewVehicle) { n.Location = position(400) })
+		r, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID), StartLocation: position(360)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		y.put(t, r.ID, end)
+		if got := places(v); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }

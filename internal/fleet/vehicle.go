@@ -274,25 +274,30 @@ func (v *Vehicle) setState(to VehicleState, event VehicleEvent, at time.Time, ri
 	})
 }
 
-// setRideState applies a transition of the vehicle's ride. A vehicle out of contact
-// changes its former state instead.
-func (v *Vehicle) setRideState(to VehicleState, event VehicleEvent, at time.Time, rideID NullString, by Actor) {
+// setRideState applies a transition of the vehicle's ride, which happened at a place: after an app
+// was offline, not where the vehicle is now. A vehicle out of contact changes its former state instead.
+func (v *Vehicle) setRideState(to VehicleState, event VehicleEvent, at time.Time, place *geo.Position, rideID NullString, by Actor) {
 	if v.State == NonContactable {
 		v.formerState, v.formerEvent = to, event
 		return
 	}
 	v.setState(to, event, at, rideID, by)
+	v.changes[len(v.changes)-1].Location = place
 }
 
-// endRide clears the current ride. It renews the public id unless event is
-// "reservation_cancel".
-func (v *Vehicle) endRide(event VehicleEvent, at time.Time, rideID NullString, by Actor, settings *Settings) {
+// endRide clears the current ride, which ended at a place. It renews the public id unless event
+// is "reservation_cancel".
+func (v *Vehicle) endRide(event VehicleEvent, at time.Time, place *geo.Position, rideID NullString, by Actor, settings *Settings) {
 	v.CurrentRideID, v.freedAt = "", at
 	if event != "reservation_cancel" {
 		v.PublicVehicleID = uuid.NewString()
 	}
-	v.setRideState(Available, event, at, rideID, by)
+	v.setRideState(Available, event, at, place, rideID, by)
+	ended := len(v.changes)
 	v.disableIfUnfit(at, settings)
+	for i := range v.changes[ended:] {
+		v.changes[ended+i].Location = place
+	}
 }
 
 // disableIfUnfit takes an available vehicle out of service by its tasks or its low battery.

@@ -62,6 +62,7 @@ type Customer struct {
 type Change struct {
 	State, Event string
 	At           time.Time
+	Place        *Point
 }
 
 // Vehicle is a vehicle.
@@ -202,16 +203,18 @@ func (v *Vehicle) change(state, event string, at time.Time) {
 	case "provider_drop_off", "agency_drop_off", "located":
 		v.seen = at
 	}
-	v.Changes = append(v.Changes, Change{state, event, at})
+	v.Changes = append(v.Changes, Change{state, event, at, v.At})
 }
 
-// rideChange is change by a ride: a vehicle out of contact changes its former state.
-func (v *Vehicle) rideChange(state, event string, at time.Time) {
+// rideChange is change by a ride, where that started or ended: a vehicle out of contact changes its
+// former state.
+func (v *Vehicle) rideChange(state, event string, at time.Time, place *Point) {
 	if v.State == "non_contactable" {
 		v.former, v.flat = state, false
 		return
 	}
 	v.change(state, event, at)
+	v.Changes[len(v.Changes)-1].Place = place
 }
 
 // NewVehicle is a request for a vehicle.
@@ -433,7 +436,7 @@ func (w *World) Begin(n NewRide, now time.Time) (*Ride, Answer) {
 	}
 	if n.Status == "reserved" {
 		r.Status, r.ReservedAt, r.ExpiresAt = "reserved", now, now.Add(time.Duration(v.Type.ReservableFor)*time.Minute)
-		v.rideChange("reserved", "reservation_start", now)
+		v.rideChange("reserved", "reservation_start", now, v.At)
 	} else {
 		w.start(r, now)
 	}
@@ -451,7 +454,7 @@ func (w *World) start(r *Ride, now time.Time) {
 	if r.Customer != nil {
 		r.Customer.LastRide = now
 	}
-	v.rideChange("on_trip", "trip_start", now)
+	v.rideChange("on_trip", "trip_start", now, r.Start)
 }
 
 // Update is a request that changes a ride.
@@ -567,9 +570,14 @@ func (w *World) free(r *Ride, event string, at time.Time) {
 	if r.Customer != nil {
 		r.Customer.Ride = nil
 	}
-	v.rideChange("available", event, at)
+	place := v.At
+	if place == nil {
+		place = r.Start
+	}
+	v.rideChange("available", event, at, place)
 	if v.State == "available" && w.low(v) {
 		v.change("non_operational", "battery_low", at)
+		v.Changes[len(v.Changes)-1].Place = place
 	}
 }
 
