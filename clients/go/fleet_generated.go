@@ -2660,12 +2660,14 @@ type FleetEventStateChange struct {
 	At             time.Time                  `json:"at"`
 	BatteryPercent *int64                     `json:"battery_percent"`
 	// The MDS event type.
-	Event     VehicleLastEvent `json:"event"`
-	ID        string           `json:"id"`
-	Location  *Position        `json:"location"`
-	RideID    *string          `json:"ride_id"`
-	State     VehicleState     `json:"state"`
-	VehicleID string           `json:"vehicle_id"`
+	Event    VehicleLastEvent `json:"event"`
+	ID       string           `json:"id"`
+	Location *Position        `json:"location"`
+	// The events of the ride while the vehicle was out of contact; absent without any.
+	RideEvents []VehicleLastEvent `json:"ride_events"`
+	RideID     *string            `json:"ride_id"`
+	State      VehicleState       `json:"state"`
+	VehicleID  string             `json:"vehicle_id"`
 }
 
 // FleetEventStateChangeActor is part of events of webhooks.
@@ -4483,7 +4485,7 @@ type VehicleEvent struct {
 	Actor          VehicleEventActor `json:"actor"`
 	At             time.Time         `json:"at"`
 	BatteryPercent *int64            `json:"battery_percent"`
-	// As MDS lists them.
+	// As MDS lists them: last_event, and the events of its ride while it was out of contact.
 	EventTypes []VehicleLastEvent `json:"event_types"`
 	ID         string             `json:"id"`
 	LastEvent  VehicleLastEvent   `json:"last_event"`

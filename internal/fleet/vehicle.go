@@ -50,6 +50,7 @@ type Vehicle struct {
 	revision     int64
 	formerState  VehicleState  // the state before NonContactable
 	formerEvent  VehicleEvent  // the event before NonContactable; remains after contact is restored
+	missed       *missedEvents // nil: none
 	seenAt       time.Time     // of the last sighting other than a report
 	odometerAt   time.Time     // of the report that set OdometerMeters
 	outTasks     int64         // tasks that take it out of service now
@@ -116,6 +117,21 @@ type StateChange struct {
 	BatteryPercent *int64        `json:"battery_percent"`
 	RideID         NullString    `json:"ride_id"`
 	Actor          Actor         `json:"actor"`
+	// Of the ride, before the change: the vehicle was out of contact.
+	RideEvents []VehicleEvent `json:"ride_events,omitempty"`
+}
+
+// EventTypes returns the event of the change, and those of its ride while the vehicle was out of contact.
+func (c *StateChange) EventTypes() []VehicleEvent {
+	return append([]VehicleEvent{c.Event}, c.RideEvents...)
+}
+
+// missedEvents are the events of a ride while its vehicle is out of contact, which has no state changes
+// of them.
+type missedEvents struct {
+	RideID string         `json:"ride_id"`
+	Events []VehicleEvent `json:"events"` // in order
+	Since  rfc3339.Time   `json:"since"`  // the vehicle's last state change
 }
 
 // Record returns the vehicle's stored form.
@@ -201,6 +217,7 @@ func (v *Vehicle) appendColumns(to []column) []column {
 		column{"state", string(v.State)},
 		column{"former_state", db.Text(string(v.formerState))},
 		column{"former_event", db.Text(string(v.formerEvent))},
+		column{"missed", v.missedValue()},
 		column{"battery_percent", integerValue(v.BatteryPercent)},
 		column{"last_reported_at", db.Time(v.LastReportedAt.Std())},
 		column{"cell", cell},
@@ -258,19 +275,33 @@ func (v *Vehicle) disabledByBattery() bool {
 	return v.State == NonOperational && (v.LastEvent == "battery_low" || v.formerEvent == "battery_low")
 }
 
-// setState applies a transition and appends it to v.changes.
+// missedValue is the stored form of missed; nil: NULL.
+func (v *Vehicle) missedValue() any {
+	if v.missed == nil {
+		return nil
+	}
+	text, _ := json.Marshal(v.missed)
+	return string(text)
+}
+
+// setState applies a transition and appends it to v.changes. Back in contact, in the state that the
+// vehicle's ride has made of it, the change has the events of the ride meanwhile, too.
 func (v *Vehicle) setState(to VehicleState, event VehicleEvent, at time.Time, rideID NullString, by Actor) {
 	if at.Before(v.StateChangedAt.Std()) {
 		at = v.StateChangedAt.Std() // the clock was set back
 	}
+	var rideEvents []VehicleEvent
+	if v.missed != nil && to == v.formerState {
+		rideID, rideEvents = NullString(v.missed.RideID), v.missed.Events
+	}
 	v.State, v.LastEvent, v.StateChangedAt = to, event, rfc3339.Time(at.Truncate(time.Millisecond))
-	v.formerState, v.formerEvent = "", ""
+	v.formerState, v.formerEvent, v.missed = "", "", nil
 	if event.sighting() {
 		v.seenAt = v.StateChangedAt.Std()
 	}
 	v.changes = append(v.changes, StateChange{
 		VehicleID: v.ID, State: to, Event: event, At: v.StateChangedAt, Location: v.Location,
-		BatteryPercent: v.BatteryPercent, RideID: rideID, Actor: by,
+		BatteryPercent: v.BatteryPercent, RideID: rideID, Actor: by, RideEvents: rideEvents,
 	})
 }
 
@@ -278,7 +309,11 @@ func (v *Vehicle) setState(to VehicleState, event VehicleEvent, at time.Time, ri
 // was offline, not where the vehicle is now. A vehicle out of contact changes its former state instead.
 func (v *Vehicle) setRideState(to VehicleState, event VehicleEvent, at time.Time, place *geo.Position, rideID NullString, by Actor) {
 	if v.State == NonContactable {
-		v.formerState, v.formerEvent = to, event
+		missed := missedEvents{RideID: string(rideID), Events: []VehicleEvent{event}, Since: v.StateChangedAt}
+		if v.missed != nil { // of the same ride
+			missed.Events = append(slices.Clone(v.missed.Events), event)
+		}
+		v.formerState, v.formerEvent, v.missed = to, event, &missed
 		return
 	}
 	v.setState(to, event, at, rideID, by)
@@ -396,13 +431,13 @@ func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock str
 }
 
 // vehicleColumns are the columns of [Vehicle.scan].
-const vehicleColumns = "doc, revision, former_state, former_event, due_at, seen_at, odometer_at, alert_at, idle_from, out_tasks, task_odometer_meters"
+const vehicleColumns = "doc, revision, former_state, former_event, missed, due_at, seen_at, odometer_at, alert_at, idle_from, out_tasks, task_odometer_meters"
 
 // scan reads a vehicle from a row of vehicleColumns.
 func (v *Vehicle) scan(row db.Row) error {
-	var former, formerEvent, idle string
+	var former, formerEvent, missed, idle string
 	var dueAt, seenAt, odometerAt, alertAt time.Time
-	err := row.Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt), db.IntoTime(&seenAt), db.IntoTime(&odometerAt),
+	err := row.Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoText(&missed), db.IntoTime(&dueAt), db.IntoTime(&seenAt), db.IntoTime(&odometerAt),
 		db.IntoTime(&alertAt), db.IntoText(&idle), &v.outTasks, &v.taskOdometer)
 	if err != nil {
 		return err
@@ -411,6 +446,14 @@ func (v *Vehicle) scan(row db.Row) error {
 		return err
 	}
 	v.formerState, v.formerEvent, v.dueAt, v.seenAt, v.odometerAt, v.alertAt = VehicleState(former), VehicleEvent(formerEvent), dueAt, seenAt, odometerAt, alertAt
+	if missed != "" {
+		if err := json.Unmarshal([]byte(missed), &v.missed); err != nil {
+			return fmt.Errorf("decode what a vehicle out of contact missed: %w", err)
+		}
+		if !v.missed.Since.Std().Equal(v.StateChangedAt.Std()) { // a previous version has changed the state
+			v.missed = nil
+		}
+	}
 	if idle != "" {
 		if err := json.Unmarshal([]byte(idle), &v.idleFrom); err != nil {
 			return fmt.Errorf("decode since when a vehicle is idle: %w", err)

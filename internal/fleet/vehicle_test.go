@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -119,6 +120,40 @@ func TestContactDuringRide(t *testing.T) {
 		"comms_restored on_trip", "comms_lost non_contactable", "comms_restored available", "battery_low non_operational"}
 	if got := y.history(t, v.ID); !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
+	}
+	list, err := y.VehicleChanges(t.Context(), y.db, y.org, v.ID, "", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(list[1].EventTypes(), list[1].RideID, list[3].EventTypes()); got != "[comms_restored trip_end]"+r.ID+"[comms_restored]" {
+		t.Errorf("back in contact, got %s", got)
+	}
+}
+
+// TestMissedEvents: a ride starts and ends while its vehicle is out of contact, which has both with the
+// state that they led to.
+func TestMissedEvents(t *testing.T) {
+	for want, wait := range map[string]time.Duration{"[comms_restored trip_start trip_end]": time.Second, "[not_located]": 200 * time.Hour} {
+		y := newYard(t)
+		y.changeSettings(t, fleet.SettingsChange{ContactLostMinutes: optional.Of(int64(5))})
+		v := y.vehicle(t)
+		r := y.ride(t, fleet.Reserved, v)
+		y.after(t, r.CreatedAt, 10*time.Minute)
+		y.put(t, r.ID, to(fleet.Active))
+		y.put(t, r.ID, to(fleet.Completed))
+		if got := y.storedVehicle(t, v.ID).State; got != fleet.NonContactable {
+			t.Fatalf("got %s, want non_contactable", got)
+		}
+		y.after(t, r.CreatedAt, 10*time.Minute+wait)
+		y.putVehicle(t, v.ID, fleet.VehicleChange{BatteryPercent: optional.Of(int64(79))})
+		list, err := y.VehicleChanges(t.Context(), y.db, y.org, v.ID, "", 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := fmt.Sprint(list[slices.IndexFunc(list, func(c fleet.StateChange) bool { return c.Event == "comms_lost" })-1].EventTypes())
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }
 

@@ -33,6 +33,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/fleet/track"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/mds"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -811,5 +812,72 @@ func TestTelemetryAtOnce(t *testing.T) {
 	reading.Wait()
 	if w := r.get(path, ""); w.Code != 200 {
 		t.Errorf("after the others: got %d", w.Code)
+	}
+}
+
+// TestTripEndsOutOfContact: the event with which a vehicle is back has the end of its trip.
+func TestTripEndsOutOfContact(t *testing.T) {
+	r := newRig(t)
+	ctx, by := t.Context(), fleet.Actor{Type: "system"}
+	var ride fleet.Ride
+	write := func(fn func(tx *db.Tx) error) {
+		t.Helper()
+		if err := r.db.Write(ctx, fn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(func(tx *db.Tx) error {
+		now, err := r.fleet.Now(ctx, tx, r.org)
+		if err != nil {
+			return err
+		}
+		c, err := r.fleet.CreateCustomerTx(ctx, tx, r.org, fleet.NewCustomer{SubaccountID: r.area.ID, Name: "Ada Example"})
+		if err != nil {
+			return err
+		}
+		v, err := r.fleet.CreateVehicleTx(ctx, tx, r.org, fleet.NewVehicle{
+			SubaccountID: r.area.ID, Code: "OUT-1", VehicleTypeID: r.area.VehicleTypes[0].ID, State: fleet.Available, Location: &geo.Position{Lat: 52.52, Lng: 13.4}, BatteryPercent: new(int64(80)),
+		}, by)
+		if err != nil {
+			return err
+		}
+		if ride, err = r.fleet.StartRideTx(ctx, tx, r.org, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID)}, by); err != nil {
+			return err
+		}
+		return r.fleet.AdvanceClockTx(ctx, tx, r.org, now.Add(3*time.Hour))
+	})
+	write(func(tx *db.Tx) error {
+		got, err := r.fleet.LockRideTx(ctx, tx, r.org, ride.ID)
+		if err != nil {
+			return err
+		}
+		_, err = r.fleet.UpdateRideTx(ctx, tx, r.org, got, fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of[fleet.NullString]("operator")}, by)
+		return err
+	})
+	write(func(tx *db.Tx) error {
+		v, err := r.fleet.LockVehicleTx(ctx, tx, r.org, ride.VehicleID)
+		if err == nil {
+			_, err = r.fleet.UpdateVehicleTx(ctx, tx, r.org, v, fleet.VehicleChange{BatteryPercent: optional.Of(int64(70))}, by)
+		}
+		return err
+	})
+	now, err := r.fleet.Now(ctx, r.db, r.org)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf("events/recent?start_time=%d&end_time=%d", ride.StartedAt.Std().UnixMilli(), now.Add(time.Minute).UnixMilli())
+	var got struct{ Events []record }
+	r.read(path, &got)
+	trip, text := uuidOf(t, ride.ID), ""
+	for _, e := range got.Events {
+		if strings.Contains(fmt.Sprint(e["trip_ids"]), trip) {
+			text += fmt.Sprint(e["vehicle_state"], e["event_types"], " ")
+		}
+	}
+	if text != "on_trip[trip_start] non_contactable[comms_lost] available[comms_restored trip_end] " {
+		t.Errorf("the events of the trip are %s", text)
+	}
+	if _, err := os.Stat(schemas); err == nil {
+		validate(t, r, "/events/recent", path)
 	}
 }

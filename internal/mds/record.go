@@ -99,15 +99,20 @@ func (c *call) newEvent(s *fleet.StateChange) (event, error) {
 	device, err := uuidOf(s.VehicleID)
 	id, err2 := uuidOf(s.ID)
 	trips, err3 := tripsOf(s)
+	var types []string
+	for _, t := range s.EventTypes() {
+		types = append(types, string(t))
+	}
 	return event{
-		DeviceID: device, ProviderID: c.provider(), EventID: id, VehicleState: string(s.State), EventTypes: []string{string(s.Event)},
+		DeviceID: device, ProviderID: c.provider(), EventID: id, VehicleState: string(s.State), EventTypes: types,
 		Timestamp: millisOf(s.At), Location: pointOf(s.Location), BatteryPercent: s.BatteryPercent, TripIDs: trips,
 	}, cmp.Or(err, err2, err3)
 }
 
 // tripsOf returns the trip of a state change; nil for none. A reservation is no trip.
 func tripsOf(s *fleet.StateChange) ([]string, error) {
-	if s.RideID == "" || s.Event == "reservation_start" || s.Event == "reservation_cancel" || s.State == fleet.VehicleReserved {
+	types := s.EventTypes()
+	if s.RideID == "" || slices.Contains(types, "reservation_start") || slices.Contains(types, "reservation_cancel") || s.State == fleet.VehicleReserved {
 		return nil, nil
 	}
 	id, err := uuidOf(string(s.RideID))
@@ -161,6 +166,9 @@ func reportID(vehicleID string, at time.Time, n int) string {
 func (c *call) changePoint(s *fleet.StateChange) (telemetryPoint, error) {
 	device, err := uuidOf(s.VehicleID)
 	trips, err2 := tripsOf(s)
+	if len(s.RideEvents) > 0 && s.State != fleet.OnTrip {
+		trips = nil // the trip ended before
+	}
 	return telemetryPoint{
 		DeviceID: device, ProviderID: c.provider(), TelemetryID: uuid.NewSHA1(telemetrySpace, []byte(s.ID)).String(),
 		Timestamp: millisOf(s.At), TripIDs: trips, Location: pointOf(s.Location), BatteryPercent: s.BatteryPercent,

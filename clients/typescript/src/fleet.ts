@@ -1129,6 +1129,8 @@ export interface FleetEventStateChange {
   event: OrUnknown<VehicleLastEvent>;
   id: string;
   location: Position | null;
+  /** The events of the ride while the vehicle was out of contact; absent without any. */
+  ride_events?: OrUnknown<VehicleLastEvent>[];
   ride_id: string | null;
   state: OrUnknown<VehicleState>;
   vehicle_id: string;
@@ -2544,7 +2546,7 @@ export interface VehicleEvent {
   actor: VehicleEventActor;
   at: string;
   battery_percent: number | null;
-  /** As MDS lists them. */
+  /** As MDS lists them: last_event, and the events of its ride while it was out of contact. */
   event_types: OrUnknown<VehicleLastEvent>[];
   id: string;
   last_event: OrUnknown<VehicleLastEvent>;

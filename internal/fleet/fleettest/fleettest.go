@@ -63,6 +63,7 @@ type Change struct {
 	State, Event string
 	At           time.Time
 	Place        *Point
+	Missed       []string // the events of its ride, out of contact
 }
 
 // Vehicle is a vehicle.
@@ -82,6 +83,7 @@ type Vehicle struct {
 	Deleted   bool
 
 	former     string    // the state before contact was lost
+	missed     []string  // the events of its ride since then
 	flat       bool      // out of service because of its battery
 	seen       time.Time // by a person
 	freed      time.Time // the end of its last ride
@@ -198,12 +200,16 @@ func (w *World) low(v *Vehicle) bool { return v.Battery != nil && *v.Battery < w
 // change changes the state of a vehicle.
 func (v *Vehicle) change(state, event string, at time.Time) {
 	v.flat = state == "non_operational" && event == "battery_low"
-	v.State, v.Event, v.ChangedAt = state, event, at
+	var missed []string
+	if v.State == "non_contactable" && state == v.former {
+		missed = v.missed
+	}
+	v.State, v.Event, v.ChangedAt, v.missed = state, event, at, nil
 	switch event {
 	case "provider_drop_off", "agency_drop_off", "located":
 		v.seen = at
 	}
-	v.Changes = append(v.Changes, Change{state, event, at, v.At})
+	v.Changes = append(v.Changes, Change{state, event, at, v.At, missed})
 }
 
 // rideChange is change by a ride, where that started or ended: a vehicle out of contact changes its
@@ -211,6 +217,7 @@ func (v *Vehicle) change(state, event string, at time.Time) {
 func (v *Vehicle) rideChange(state, event string, at time.Time, place *Point) {
 	if v.State == "non_contactable" {
 		v.former, v.flat = state, false
+		v.missed = append(v.missed, event)
 		return
 	}
 	v.change(state, event, at)

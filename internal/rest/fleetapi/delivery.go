@@ -62,6 +62,7 @@ var stateChange = &schema.Record{Name: "event.state_change", Doc: "The state cha
 		schema.Member{Name: "type", Type: schema.Text()},
 		schema.Member{Name: "id", Type: schema.ID(), Nullable: true},
 	)},
+	{Name: "ride_events", Type: schema.Array(schema.Enum(vehicleEvents...), 8), Sometimes: true, Doc: "The events of the ride while the vehicle was out of contact; absent without any."},
 }}
 
 // kindOf returns the kind of an event, and its name.

@@ -893,7 +893,7 @@ func (w *walk) compareHistories() {
 			page := w.expect("GET", "/vehicles/"+v.ID+"/events?limit=100"+cursor, nil, 200)
 			for _, c := range page["data"].([]any) {
 				change := c.(map[string]any)
-				line := fmt.Sprint(change["state"], " ", change["last_event"], " ", jsonOf(w.t, withoutExtras(change["location"])))
+				line := fmt.Sprint(change["state"], " ", change["last_event"], " ", change["event_types"], " ", jsonOf(w.t, withoutExtras(change["location"])))
 				if w.exact {
 					line += fmt.Sprint(" ", change["at"])
 				}
@@ -905,7 +905,7 @@ func (w *walk) compareHistories() {
 			cursor = "&cursor=" + page.text("next_cursor")
 		}
 		for _, c := range v.Changes {
-			line := fmt.Sprint(c.State, " ", c.Event, " ", jsonOf(w.t, c.Place))
+			line := fmt.Sprint(c.State, " ", c.Event, " ", append([]string{c.Event}, c.Missed...), " ", jsonOf(w.t, c.Place))
 			if w.exact {
 				line += fmt.Sprint(" ", moment(c.At))
 			}

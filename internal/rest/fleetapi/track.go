@@ -38,7 +38,7 @@ var vehicleEventRecord = &schema.Record{Name: "vehicle_event", Doc: "A change of
 	{Name: "at", Type: schema.Timestamp()},
 	{Name: "state", Type: schema.Enum(vehicleStates...)},
 	{Name: "last_event", Type: schema.Enum(vehicleEvents...)},
-	{Name: "event_types", Type: schema.Array(schema.Enum(vehicleEvents...), 8), Doc: "As MDS lists them."},
+	{Name: "event_types", Type: schema.Array(schema.Enum(vehicleEvents...), 8), Doc: "As MDS lists them: last_event, and the events of its ride while it was out of contact."},
 	{Name: "location", Type: position(), Nullable: true},
 	{Name: "battery_percent", Type: schema.Int(0, 100), Nullable: true},
 	{Name: "ride_id", Type: schema.ID(), Nullable: true},
@@ -194,7 +194,7 @@ type wireVehicleEvent struct {
 
 func wireOfEvent(c *fleet.StateChange) wireVehicleEvent {
 	return wireVehicleEvent{
-		ID: c.ID, Object: "vehicle_event", At: c.At, State: c.State, LastEvent: c.Event, EventTypes: []fleet.VehicleEvent{c.Event},
+		ID: c.ID, Object: "vehicle_event", At: c.At, State: c.State, LastEvent: c.Event, EventTypes: c.EventTypes(),
 		Location: c.Location, Battery: c.BatteryPercent, RideID: c.RideID, Actor: c.Actor,
 	}
 }

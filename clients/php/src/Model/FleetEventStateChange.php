@@ -21,6 +21,11 @@ final class FleetEventStateChange extends Record
         public readonly string $event,
         public readonly string $id,
         public readonly ?Position $location,
+        /**
+         * @var list<string>|null The events of the ride while the vehicle was out of contact; absent
+         * without any. See {@see Enum\VehicleLastEvent}.
+         */
+        public readonly ?array $rideEvents,
         public readonly ?string $rideId,
         /** See {@see Enum\VehicleState}. */
         public readonly string $state,
@@ -40,6 +45,7 @@ final class FleetEventStateChange extends Record
             event: $read->string('event'),
             id: $read->string('id'),
             location: $read->recordOrNull('location', Position::class),
+            rideEvents: $read->listOrNull('ride_events', fn (Reader $in, string $key) => $in->string($key)),
             rideId: $read->stringOrNull('ride_id'),
             state: $read->string('state'),
             vehicleId: $read->string('vehicle_id'),

@@ -18,7 +18,10 @@ final class VehicleEvent extends Record
         public readonly VehicleEventActor $actor,
         public readonly \DateTimeImmutable $at,
         public readonly ?int $batteryPercent,
-        /** @var list<string> As MDS lists them. See {@see Enum\VehicleLastEvent}. */
+        /**
+         * @var list<string> As MDS lists them: last_event, and the events of its ride while it was out of
+         * contact. See {@see Enum\VehicleLastEvent}.
+         */
         public readonly array $eventTypes,
         public readonly string $id,
         /** See {@see Enum\VehicleLastEvent}. */

@@ -491,6 +491,8 @@ class FleetEventStateChange(Record):
     """The MDS event type."""
     id: str
     location: Position | None
+    ride_events: list[VehicleLastEvent] | None
+    """The events of the ride while the vehicle was out of contact; absent without any."""
     ride_id: str | None
     state: VehicleState
     vehicle_id: str

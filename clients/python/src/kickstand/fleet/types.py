@@ -2218,7 +2218,7 @@ class VehicleEvent(Record):
     at: datetime
     battery_percent: int | None
     event_types: list[VehicleLastEvent]
-    """As MDS lists them."""
+    """As MDS lists them: last_event, and the events of its ride while it was out of contact."""
     id: str
     last_event: VehicleLastEvent
     location: Position | None

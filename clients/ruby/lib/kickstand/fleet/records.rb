@@ -905,6 +905,9 @@ module Kickstand
     member :id
     # @return [Position, nil]
     member :location, Type.record(:Position)
+    # @return [Array<String>, nil] The events of the ride while the vehicle was out of contact; absent without any. Each
+    #   one of {VehicleLastEvent}.
+    member :ride_events
     # @return [String, nil]
     member :ride_id
     # @return [String] One of {VehicleState}.
@@ -2092,7 +2095,8 @@ module Kickstand
     member :at, Type::TIME
     # @return [Integer, nil]
     member :battery_percent
-    # @return [Array<String>] As MDS lists them. Each one of {VehicleLastEvent}.
+    # @return [Array<String>] As MDS lists them: last_event, and the events of its ride while it was out of contact.
+    #   Each one of {VehicleLastEvent}.
     member :event_types
     # @return [String]
     member :id
