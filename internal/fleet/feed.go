@@ -75,10 +75,15 @@ type PublicVehicle struct {
 	PricingPlanID      NullString   `json:"pricing_plan_id"`
 }
 
-// Rentable reports whether a ride may start with a vehicle of the system.
-func (s *System) Rentable(v *PublicVehicle) bool {
+// Rentable reports whether a ride may start with a vehicle of the system. plans has the ids of its
+// active plans.
+func (s *System) Rentable(v *PublicVehicle, plans map[string]bool) bool {
 	level := Vehicle{BatteryPercent: v.BatteryPercent, FuelPercent: v.FuelPercent}
-	return v.State != NonOperational && !level.batteryBelow(s.LowBattery)
+	kind := s.Subaccount.vehicleType(v.VehicleTypeID)
+	if s.Subaccount.Status == subaccountArchived || kind == nil || v.State == NonOperational || level.batteryBelow(s.LowBattery) {
+		return false
+	}
+	return plans[string(applicablePlan(v.PricingPlanID, kind, &s.Subaccount))]
 }
 
 // PublicVehicles returns the vehicles of a system with a location, except ridden

@@ -857,9 +857,22 @@ func (s *Service) checkVehicleReferences(ctx context.Context, tx *db.Tx, u *vehi
 		}
 	}
 	if v.PricingPlanID != u.before.PricingPlanID {
-		return s.checkVehiclePlan(ctx, tx, u.org.id, v, &u.faults)
+		return s.checkNewPlan(ctx, tx, u.org.id, v, &u.faults)
 	}
 	return nil
+}
+
+// checkNewPlan is [Service.checkVehiclePlan] for another plan than before, which must be active. A
+// vehicle that is created may have a retired one: a fleet is imported as it was.
+func (s *Service) checkNewPlan(ctx context.Context, tx *db.Tx, organizationID string, v *Vehicle, faults *problem.Validation) error {
+	if err := s.checkVehiclePlan(ctx, tx, organizationID, v, faults); err != nil || v.PricingPlanID == "" || faults.Has("pricing_plan_id") {
+		return err
+	}
+	plan, err := s.plan(ctx, tx, organizationID, string(v.PricingPlanID))
+	if err == nil && !plan.Active {
+		faults.AddCode("conflict", "pricing_plan_id", "must be an active pricing plan")
+	}
+	return err
 }
 
 // resolveTransition determines the requested transition. The default event is the

@@ -325,6 +325,14 @@ func (o *source) vehicles(ctx context.Context) ([]vehicle, error) {
 	if err != nil {
 		return nil, err
 	}
+	offered, err := o.service.PublicPlans(ctx, o.system)
+	if err != nil {
+		return nil, err
+	}
+	plans := make(map[string]bool)
+	for _, p := range offered {
+		plans[p.ID] = true
+	}
 	motor := make(map[string]bool)
 	for _, t := range o.system.Subaccount.VehicleTypes {
 		motor[t.ID] = t.PropulsionType != human
@@ -333,9 +341,12 @@ func (o *source) vehicles(ctx context.Context) ([]vehicle, error) {
 	for _, v := range list {
 		shown := vehicle{
 			ID: v.ID, Lat: v.Location.Lat, Lon: v.Location.Lng,
-			IsReserved: v.State == fleet.VehicleReserved, IsDisabled: !o.system.Rentable(&v),
-			VehicleTypeID: v.VehicleTypeID, LastReported: instantOf(v.LastReportedAt.Std()), PricingPlanID: string(v.PricingPlanID),
+			IsReserved: v.State == fleet.VehicleReserved, IsDisabled: !o.system.Rentable(&v, plans),
+			VehicleTypeID: v.VehicleTypeID, LastReported: instantOf(v.LastReportedAt.Std()),
 			RentalURIs: linksTo(&o.system.Subaccount.GBFS, v.ID),
+		}
+		if plans[string(v.PricingPlanID)] {
+			shown.PricingPlanID = string(v.PricingPlanID)
 		}
 		if motor[v.VehicleTypeID] {
 			shown.CurrentRangeMeters = new(int64(0))

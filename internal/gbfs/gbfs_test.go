@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -628,5 +629,90 @@ func TestLowVehicleIsNotRentable(t *testing.T) {
 	})
 	if !disabled() {
 		t.Error("below the limit it can be rented")
+	}
+}
+
+// TestOffered: vehicles of an archived subaccount, or whose plan is retired, are disabled, and no
+// vehicle names a plan that is not in the feed.
+func TestOffered(t *testing.T) {
+	r := newRig(t)
+	r.fill()
+	ctx := t.Context()
+	// offered lists the codes of the vehicles that can be rented now.
+	offered := func() (codes string) {
+		t.Helper()
+		feed := gbfs.New(r.fleet, origin, gbfs.Path, slog.New(slog.DiscardHandler)) // with an empty cache
+		read := func(name string, into any) {
+			t.Helper()
+			w := httptest.NewRecorder()
+			feed.ServeHTTP(w, httptest.NewRequest(http.MethodGet, gbfs.Path+"acme_berlin/"+name+".json", nil))
+			if err := json.Unmarshal(w.Body.Bytes(), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var status struct {
+			Data struct {
+				Vehicles []struct {
+					ID       string `json:"vehicle_id"`
+					Disabled bool   `json:"is_disabled"`
+					Plan     string `json:"pricing_plan_id"`
+				} `json:"vehicles"`
+			} `json:"data"`
+		}
+		read("vehicle_status", &status)
+		var plans struct {
+			Data struct {
+				Plans []struct {
+					ID string `json:"plan_id"`
+				} `json:"plans"`
+			} `json:"data"`
+		}
+		read("system_pricing_plans", &plans)
+		for _, v := range status.Data.Vehicles {
+			if v.Plan != "" && !strings.Contains(fmt.Sprint(plans.Data.Plans), v.Plan) {
+				t.Errorf("vehicle %s has the plan %s, which is not in the feed", v.ID, v.Plan)
+			}
+		}
+		for _, code := range []string{"AAA-1", "BBB-2", "DDD-4", "EEE-5"} {
+			for _, v := range status.Data.Vehicles {
+				if v.ID == r.vehicles[code].PublicVehicleID && !v.Disabled {
+					codes += code + " "
+				}
+			}
+		}
+		return codes
+	}
+	want := func(what, codes string) {
+		t.Helper()
+		if got := offered(); got != codes {
+			t.Errorf("%s: %q can be rented, want %q", what, got, codes)
+		}
+	}
+	want("at first", "AAA-1 BBB-2 EEE-5 ")
+	r.update(fleet.SubaccountChange{Status: optional.Of("archived")})
+	want("archived", "")
+	r.update(fleet.SubaccountChange{Status: optional.Of("active")})
+	usual := r.sub.DefaultPricingPlanID
+	r.update(fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(""))})
+	want("without a plan of the subaccount", "AAA-1 ")
+	r.write(func(tx *db.Tx) error {
+		plan, err := r.fleet.LockPlanTx(ctx, tx, r.org, string(usual))
+		if err == nil {
+			_, err = r.fleet.UpdatePlanTx(ctx, tx, r.org, plan, fleet.PlanChange{Active: optional.Of(false)})
+		}
+		return err
+	})
+	want("with a retired plan", "")
+
+	// A vehicle cannot get the retired plan.
+	err := r.db.Write(ctx, func(tx *db.Tx) error {
+		v, err := r.fleet.LockVehicleTx(ctx, tx, r.org, r.vehicles["BBB-2"].ID)
+		if err == nil {
+			_, err = r.fleet.UpdateVehicleTx(ctx, tx, r.org, v, fleet.VehicleChange{PricingPlanID: optional.Of(usual)}, fleet.Actor{Type: "system"})
+		}
+		return err
+	})
+	if problem.Of(err) != problem.Invalid {
+		t.Errorf("a vehicle with a retired plan: got %v", err)
 	}
 }
