@@ -342,12 +342,23 @@ func (c *call) report(ctx context.Context, name string) ([]byte, error) {
 	}
 	var b strings.Builder
 	b.WriteString("provider_id,start_date,duration,special_group_type,geography_id,vehicle_type,trip_count,rider_count\n")
-	names, types := formFactors(c.area)
-	for _, name := range names {
-		report, err := c.service.RideAnalytics(ctx, c.area.OrganizationID, fleet.AnalyticsQuery{
-			From: from, To: to, Granularity: period.Total, Location: zone, GroupBy: []string{"status"},
-			Subaccounts: []string{c.area.Subaccount.ID}, VehicleTypes: types[name], TripTypes: []fleet.TripType{fleet.RiderTrip},
+	count := func(groupBy string, types []string) (fleet.RideReport, error) {
+		return c.service.RideAnalytics(ctx, c.area.OrganizationID, fleet.AnalyticsQuery{
+			From: from, To: to, Granularity: period.Total, Location: zone, GroupBy: []string{groupBy},
+			Subaccounts: []string{c.area.Subaccount.ID}, VehicleTypes: types, TripTypes: []fleet.TripType{fleet.RiderTrip},
 		})
+	}
+	used, err := count("vehicle_type_id", nil)
+	if err != nil {
+		return nil, err
+	}
+	var ridden []string
+	for _, row := range used.Rows {
+		ridden = append(ridden, string(row.Group[0]))
+	}
+	names, types := formFactors(c.area, ridden)
+	for _, name := range names {
+		report, err := count("status", types[name])
 		if err != nil {
 			return nil, err
 		}

@@ -445,6 +445,35 @@ func TestReport(t *testing.T) {
 	if sum > trips[month] || sum < trips[month]-9*len(lines) {
 		t.Errorf("%d trips, want %d: %s", sum, trips[month], w.Body)
 	}
+
+	// Trips of a type that is removed remain, without its form factor.
+	best, name := "", ""
+	for _, line := range lines[1:] {
+		if cells := strings.Split(line, ","); cells[6] != "-1" {
+			best, name = line, cells[5]
+		}
+	}
+	if best == "" {
+		t.Fatalf("no form factor has 10 trips: %s", w.Body)
+	}
+	sub := r.area
+	if err := r.db.QueryRow(t.Context(), "SELECT doc FROM subaccounts WHERE id = $1", sub.ID).Scan(db.IntoJSON(&sub)); err != nil {
+		t.Fatal(err)
+	}
+	sub.VehicleTypes = slices.DeleteFunc(sub.VehicleTypes, func(k fleet.VehicleType) bool { return k.FormFactor == name })
+	doc, err := json.Marshal(&sub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE subaccounts SET doc = $2 WHERE id = $1", sub.ID, string(doc))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.get("reports/"+month+".csv", "", "text/vnd.mds+csv;version=2.0").Body.String(); !strings.Contains(got, strings.Replace(best, ","+name+",", ",other,", 1)) {
+		t.Errorf("without the type: got %s, want the line %s as other", got, best)
+	}
 }
 
 func TestAuthorization(t *testing.T) {

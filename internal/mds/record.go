@@ -3,6 +3,7 @@ package mds
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -256,15 +257,22 @@ func (c *call) newTrip(r *fleet.Ride) (trip, bool, error) {
 	return t, true, cmp.Or(err, err2)
 }
 
-// formFactors returns the form factors of an area, sorted, each with its vehicle types.
-func formFactors(area *fleet.MDSArea) (names []string, types map[string][]string) {
+// otherForm is the form factor of vehicle types that the operator has removed.
+const otherForm = "other"
+
+// formFactors returns the form factors of an area, sorted, each with its vehicle types. ridden are the
+// types of rides, also removed ones.
+func formFactors(area *fleet.MDSArea, ridden []string) (names []string, types map[string][]string) {
 	types = make(map[string][]string)
+	known := make(map[string]bool)
 	for _, t := range area.Subaccount.VehicleTypes {
-		if types[t.FormFactor] == nil {
-			names = append(names, t.FormFactor)
-		}
 		types[t.FormFactor] = append(types[t.FormFactor], t.ID)
+		known[t.ID] = true
 	}
-	slices.Sort(names)
-	return names, types
+	for _, id := range ridden {
+		if !known[id] {
+			types[otherForm] = append(types[otherForm], id)
+		}
+	}
+	return slices.Sorted(maps.Keys(types)), types
 }
