@@ -233,13 +233,19 @@ func (s *Service) EachMDSPoint(ctx context.Context, of *MDSArea, from, to time.T
 	if err != nil {
 		return err
 	}
-	longest := time.Duration(a.settings.MaxRideMinutes)*time.Minute + longestReservation
+	usual := time.Duration(a.settings.MaxRideMinutes) * time.Minute
+	longer, err := s.mdsRidesOver(ctx, of, from, to, usual)
+	if err != nil {
+		return err
+	}
+	longest := usual + longestReservation
 	for after := ""; ; {
 		g := mdsGroup{of: of, from: from, to: to, longest: longest, rides: make(map[string][]mdsRide), changes: make(map[string][]MDSPoint), segments: make(map[string][]mdsSegment)}
 		if err := s.db.Read(ctx, func(tx *db.Tx) error { return g.read(ctx, tx, after) }); err != nil {
 			return fmt.Errorf("read the tracks of an area: %w", err)
 		}
 		for _, id := range g.vehicles {
+			g.rides[id] = append(g.rides[id], longer[id]...)
 			points, err := g.points(id)
 			if err != nil {
 				return err
@@ -257,11 +263,29 @@ func (s *Service) EachMDSPoint(ctx context.Context, of *MDSArea, from, to time.T
 	}
 }
 
+// mdsRidesOver returns the rides of an area in a time that were longer than the settings allow now, by
+// vehicle: rides of a time before the limit was lowered.
+func (s *Service) mdsRidesOver(ctx context.Context, of *MDSArea, from, to time.Time, limit time.Duration) (map[string][]mdsRide, error) {
+	rides := make(map[string][]mdsRide)
+	_, err := db.All(ctx, s.db, func(row db.Row) (r mdsRide, err error) {
+		if err = row.Scan(&r.vehicleID, &r.id, db.IntoTime(&r.start), db.IntoTime(&r.end)); err == nil {
+			rides[r.vehicleID] = append(rides[r.vehicleID], r)
+		}
+		return r, err
+	}, `SELECT vehicle_id, id, started_at, ended_at FROM rides WHERE organization_id = $1 AND duration_seconds > $2
+		AND coalesce(subaccount_id = $3, FALSE) AND coalesce(started_at < $5, FALSE) AND coalesce(ended_at >= $4, FALSE)`,
+		of.OrganizationID, int64(limit/time.Second), of.Subaccount.ID, from.UnixMicro(), to.UnixMicro())
+	if err != nil {
+		return nil, fmt.Errorf("read the long rides of an area: %w", err)
+	}
+	return rides, nil
+}
+
 // mdsGroup is the stored data of some vehicles about a time. The maps are by vehicle.
 type mdsGroup struct {
 	of       *MDSArea
 	from, to time.Time
-	longest  time.Duration // from the creation of a ride to its end
+	longest  time.Duration // from the creation of a ride to its end, by the settings of now
 	vehicles []string      // also deleted ones
 	rides    map[string][]mdsRide
 	changes  map[string][]MDSPoint

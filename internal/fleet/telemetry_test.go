@@ -494,3 +494,26 @@ func TestTrackerPosition(t *testing.T) {
 		t.Errorf("got %+v, odometer %d", w.Location, *w.OdometerMeters)
 	}
 }
+
+// TestPointsOfLongRides: a report belongs to its ride although no ride may take as long any more.
+func TestPointsOfLongRides(t *testing.T) {
+	y := newYard(t)
+	y.changeSettings(t, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(20 * 24 * 60))})
+	v := y.vehicle(t)
+	r := y.ride(t, fleet.Active, v)
+	y.travel(t, 10*24*time.Hour)
+	at := y.clock(t).Add(-time.Hour).Truncate(time.Second)
+	y.record(t, report(&v, at, northBy(100)))
+	y.put(t, r.ID, to(fleet.Completed))
+	for _, minutes := range []int64{20 * 24 * 60, 60} {
+		y.changeSettings(t, fleet.SettingsChange{MaxRideMinutes: optional.Of(minutes)})
+		ride := ""
+		err := y.EachMDSPoint(t.Context(), &fleet.MDSArea{OrganizationID: y.org, Subaccount: y.sub}, at, at.Add(time.Second), func(p *fleet.MDSPoint) error {
+			ride += p.RideID
+			return nil
+		})
+		if err != nil || ride != r.ID {
+			t.Errorf("with a limit of %d minutes: got the ride %q, %v", minutes, ride, err)
+		}
+	}
+}
