@@ -1020,7 +1020,8 @@ func (s *Service) DeleteVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	if err := v.insertStateChanges(ctx, tx, organizationID); err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, "INSERT INTO deleted_vehicles (organization_id, id, subaccount_id, code) VALUES ($1, $2, $3, $4)", organizationID, id, v.SubaccountID, v.Code)
+	_, err = tx.Exec(ctx, "INSERT INTO deleted_vehicles (organization_id, id, subaccount_id, code, vehicle_type_id) VALUES ($1, $2, $3, $4, $5)",
+		organizationID, id, v.SubaccountID, v.Code, v.VehicleTypeID)
 	if err != nil {
 		return fmt.Errorf("insert a deleted vehicle: %w", err)
 	}

@@ -108,7 +108,8 @@ type useAnalysis struct {
 
 // UseAnalytics sums up the time of an organization's vehicles by state, from their stored
 // state changes, up to now. Without groups, every period has a row. With groups, only groups
-// with vehicles have rows. A deleted vehicle has no vehicle type.
+// with vehicles have rows. A deleted vehicle has the type that it had
+// at last; none if a previous version deleted it and it had no ride.
 //
 // Errors: Invalid, with code range_too_large for more than 5,000 periods; Unparseable, with the
 // same code, for more than 1,000,000 state changes.
@@ -207,7 +208,7 @@ func (a *useAnalysis) begin(ctx context.Context, tx *db.Tx, organizationID strin
 		a.vehicles[id] = v
 		return none, nil
 	}, "SELECT v.id, v.subaccount_id, v.vehicle_type_id"+before+"vehicles v WHERE v.organization_id = $1 UNION ALL "+
-		"SELECT v.id, v.subaccount_id, NULL"+before+"deleted_vehicles v WHERE v.organization_id = $1",
+		"SELECT v.id, v.subaccount_id, v.vehicle_type_id"+before+"deleted_vehicles v WHERE v.organization_id = $1",
 		organizationID, idsFrom(eventPrefix, q.From))
 	return err
 }

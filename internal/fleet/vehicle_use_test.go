@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -122,5 +123,34 @@ func TestUseAnalytics(t *testing.T) {
 	restore()
 	if e, ok := errors.AsType[*problem.Error](err); !ok || e.Code != "range_too_large" {
 		t.Errorf("more changes than allowed: %v", err)
+	}
+}
+
+// TestUseOfDeletedVehicles: deleting a vehicle changes no past figures of its type.
+func TestUseOfDeletedVehicles(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	y.vehicle(t)
+	r := y.ride(t, fleet.Active, v)
+	y.travel(t, 20*time.Minute)
+	y.put(t, r.ID, to(fleet.Completed))
+	y.travel(t, 5*time.Minute)
+	q := fleet.UseQuery{
+		From: r.StartedAt.Std().Add(time.Second), To: y.clock(t).Truncate(time.Second), Granularity: period.Total,
+		GroupBy: []string{"vehicle_type_id"}, VehicleTypes: []string{y.scooter},
+	}
+	use := func() string {
+		t.Helper()
+		got, err := y.UseAnalytics(t.Context(), y.org, q)
+		if err != nil || got.Totals.VehicleCount != 2 || got.Totals.OnTripSeconds == 0 {
+			t.Fatalf("got %+v, %v", got.Totals, err)
+		}
+		f := got.Totals
+		return fmt.Sprint(got.Rows[0].Group, f.VehicleCount, f.DeployedSeconds, f.OnTripSeconds, *f.UtilizationBasisPoints)
+	}
+	before := use()
+	y.write(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteVehicleTx(ctx, tx, y.org, v.ID, testActor) })
+	if after := use(); after != before {
+		t.Errorf("got %s, before %s", after, before)
 	}
 }

@@ -4501,8 +4501,8 @@ export class FleetAnalytics {
    * and idle time. By periods of a time zone, and in each by subaccount and vehicle type. An export
    * has the rows.
    *
-   * A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is 400
-   * range_too_large.
+   * A deleted vehicle has the type that it had at last; null if it was deleted by an earlier
+   * version and had no ride. A range of more than 1,000,000 state changes is 400 range_too_large.
    *
    * With Accept: application/vnd.apache.parquet or application/x-ndjson or text/csv the answer is
    * the whole list, as a stream.

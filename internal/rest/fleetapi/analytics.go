@@ -161,7 +161,7 @@ func (a *API) analyticsRoutes() []rest.Route {
 	}, {
 		Method: "GET", Path: "/analytics/vehicles", ID: "getVehicleAnalytics", Tag: "Analytics", Summary: "Measure the use of vehicles",
 		Doc: "The time of vehicles by state, from their stored state changes, and with it their utilization and idle time. By periods of a time zone, and in each by subaccount and vehicle type. An export has the rows.\n\n" +
-			"A deleted vehicle has no vehicle type. A range of more than 1,000,000 state changes is 400 range_too_large.",
+			"A deleted vehicle has the type that it had at last; null if it was deleted by an earlier version and had no ride. A range of more than 1,000,000 state changes is 400 range_too_large.",
 		Query: append(rest.IntervalParams("the account's", fleet.UseGroupMembers[:], "vehicles"),
 			rest.Param{Name: "subaccount_id", Kind: rest.StringsParam}, rest.Param{Name: "vehicle_type_id", Kind: rest.StringsParam}),
 		Needs: needs("analytics", apikey.Read), Export: true, Parquet: true, Output: useReport, Rows: useRow, Codes: []string{"range_too_large"}, Handle: a.useAnalytics,
