@@ -106,10 +106,12 @@ const (
 
 // noteLateReports notes the ended rides of a vehicle that reports from first to last belong to, of
 // those that were created at most longest before. Their distances are corrected later, since rides
-// are locked before vehicles.
+// are locked before vehicles. A correction that runs meanwhile either sees the reports, or leaves the
+// note.
 func noteLateReports(ctx context.Context, tx *db.Tx, organizationID, vehicleID string, first, last time.Time, longest time.Duration) error {
 	err := tx.Queue(ctx, "INSERT INTO late_distances (organization_id, ride_id) SELECT organization_id, id FROM rides WHERE organization_id = $1 AND vehicle_id = $2 AND id >= $3 AND "+
-		correctable+" AND coalesce(started_at <= $5 AND ended_at >= $4, FALSE) ON CONFLICT DO NOTHING", // coalesce: by the index of the vehicle, not of times
+		correctable+" AND coalesce(started_at <= $5 AND ended_at >= $4, FALSE) "+ // coalesce: by the index of the vehicle, not of times
+		"ON CONFLICT (organization_id, ride_id) DO UPDATE SET ride_id = excluded.ride_id", // not DO NOTHING, which neither locks a note nor waits for its deletion
 		organizationID, vehicleID, idsFrom(ridePrefix, first.Add(-longest)), first.UnixMicro(), last.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("note late reports: %w", err)

@@ -129,3 +129,45 @@ func TestDistanceOutOfContact(t *testing.T) {
 		t.Errorf("got %d meters, want 4000", got)
 	}
 }
+
+// TestLateReportsBesideCorrection: reports that are stored while the distance of their ride is
+// corrected are part of it afterwards.
+func TestLateReportsBesideCorrection(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	r := y.ride(t, fleet.Active, v)
+	start := r.StartedAt.Std()
+	y.travel(t, 8*time.Minute)
+	end := to(fleet.Completed)
+	end.EndLocation = optional.Of(*inside())
+	y.put(t, r.ID, end)
+	y.record(t, report(&v, start.Add(2*time.Minute), northBy(100)))
+	corrected := make(chan error, 1)
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		_, err := y.RecordTelemetryTx(ctx, tx, y.org, []fleet.Report{report(&v, start.Add(4*time.Minute), northBy(3000))}, func(string) bool { return true })
+		if err != nil || !y.db.Postgres() { // on SQLite this is the only writer
+			corrected <- nil
+			return err
+		}
+		var stored int
+		if err := tx.QueryRow(ctx, "SELECT count(*) FROM late_distances").Scan(&stored); err != nil {
+			return err
+		}
+		go func() { corrected <- fleet.CorrectDistances(ctx, y.Service) }()
+		for waits := false; !waits && len(corrected) == 0; {
+			if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))").Scan(&waits); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := <-corrected; err != nil {
+		t.Fatal(err)
+	}
+	if err := fleet.CorrectDistances(t.Context(), y.Service); err != nil {
+		t.Fatal(err)
+	}
+	if got := *y.storedRide(t, r.ID).DistanceMeters; got != 6000 {
+		t.Errorf("got %d meters, want 6000", got)
+	}
+}
