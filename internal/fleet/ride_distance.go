@@ -72,16 +72,20 @@ func (s *Service) measureTrack(ctx context.Context, tx *db.Tx, organizationID st
 // meanwhile; nil with fewer than two.
 func (s *Service) trackDistance(ctx context.Context, q db.Querier, organizationID string, r *Ride) (*int64, error) {
 	start, end := r.StartedAt.Std(), r.EndedAt.Std()
-	points, _, err := s.Track(ctx, q, organizationID, r.VehicleID, start, end.Add(time.Millisecond), 0)
-	if err != nil || len(points) < 2 {
-		return nil, err
-	}
 	var path track.Path
 	if p := r.StartLocation; p != nil {
 		path.AddPosition(start.UnixMilli(), p.Lat, p.Lng, 0)
 	}
-	for i := range points {
-		path.Add(&points[i])
+	points := 0
+	err := s.EachTrackReport(ctx, q, organizationID, r.VehicleID, start, end.Add(time.Millisecond), func(report *track.Report) error {
+		if report.Located() {
+			points++
+		}
+		path.Add(report)
+		return nil
+	})
+	if err != nil || points < 2 {
+		return nil, err
 	}
 	if p := r.EndLocation; p != nil {
 		path.AddPosition(end.UnixMilli(), p.Lat, p.Lng, 0)

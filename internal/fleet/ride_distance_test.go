@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -169,5 +170,44 @@ func TestLateReportsBesideCorrection(t *testing.T) {
 	}
 	if got := *y.storedRide(t, r.ID).DistanceMeters; got != 6000 {
 		t.Errorf("got %d meters, want 6000", got)
+	}
+}
+
+// TestDistanceMemory: a track is measured in little memory, however long the ride was.
+func TestDistanceMemory(t *testing.T) {
+	const segments = 2 * 24 * 4
+	y := newYard(t)
+	y.changeSettings(t, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(3 * 24 * 60))})
+	v := y.vehicle(t)
+	r := y.ride(t, fleet.Active, v)
+	begin := track.Start(r.StartedAt.Std().UnixMilli()) + track.Period.Milliseconds()
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		for n := range int64(segments) {
+			var list track.Segment
+			start := begin + n*track.Period.Milliseconds()
+			for second := range int64(900) {
+				p := report(&v, time.UnixMilli(start+second*1000), northBy(float64(n*900+second)))
+				list = append(list, p.Data)
+			}
+			_, err := tx.Exec(ctx, "INSERT INTO tracks (organization_id, vehicle_id, start_at, reports) VALUES ($1, $2, $3, $4)", y.org, v.ID, start*1000, list.Append(nil, start))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	y.travel(t, 49*time.Hour)
+	var before, after runtime.MemStats
+	end := to(fleet.Completed)
+	end.EndReason = optional.Of(fleet.NullString("operator"))
+	end.EndLocation = optional.Of(geo.Position{Lat: inside().Lat + segments*900/111_195.08, Lng: inside().Lng})
+	runtime.ReadMemStats(&before)
+	r = y.put(t, r.ID, end)
+	runtime.ReadMemStats(&after)
+	if got, want := *r.DistanceMeters, int64(segments*900); got < want-20 || got > want+20 {
+		t.Errorf("got %d meters, want %d", got, want)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 {
+		t.Errorf("took %d MB", took>>20)
 	}
 }
