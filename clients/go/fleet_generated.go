@@ -2378,9 +2378,10 @@ type FleetEventRide struct {
 	CreatedAt    *time.Time        `json:"created_at"`
 	// Required for a rider's trip.
 	CustomerID *string `json:"customer_id"`
-	// Given with completion; else by the odometer, if it was reported since the start; else along
-	// the positions that the vehicle reported; else the straight line from start to end. Reports
-	// that come later correct the latter two, and the price, until the ride is paid for.
+	// Given with completion; else by the odometer, if it was reported at the start or during the
+	// ride, and at its end; else along the positions that the vehicle reported; else the straight
+	// line from start to end. Reports that come later correct what was measured, and the price,
+	// until the ride is paid for.
 	DistanceMeters *int64 `json:"distance_meters"`
 	// From start to end, or to now, pauses included.
 	DurationSeconds *int64 `json:"duration_seconds"`
@@ -3517,9 +3518,10 @@ type Ride struct {
 	Customer *FleetCustomer `json:"customer"`
 	// Required for a rider's trip.
 	CustomerID *string `json:"customer_id"`
-	// Given with completion; else by the odometer, if it was reported since the start; else along
-	// the positions that the vehicle reported; else the straight line from start to end. Reports
-	// that come later correct the latter two, and the price, until the ride is paid for.
+	// Given with completion; else by the odometer, if it was reported at the start or during the
+	// ride, and at its end; else along the positions that the vehicle reported; else the straight
+	// line from start to end. Reports that come later correct what was measured, and the price,
+	// until the ride is paid for.
 	DistanceMeters *int64 `json:"distance_meters"`
 	// From start to end, or to now, pauses included.
 	DurationSeconds int64 `json:"duration_seconds"`
@@ -3652,9 +3654,10 @@ type RideUpdate struct {
 	AdjustmentReason Optional[string] `json:"adjustment_reason,omitzero"`
 	// Defaults to rider.
 	CancelReason Optional[RideUpdateEndReason] `json:"cancel_reason,omitzero"`
-	// Given with completion; else by the odometer, if it was reported since the start; else along
-	// the positions that the vehicle reported; else the straight line from start to end. Reports
-	// that come later correct the latter two, and the price, until the ride is paid for.
+	// Given with completion; else by the odometer, if it was reported at the start or during the
+	// ride, and at its end; else along the positions that the vehicle reported; else the straight
+	// line from start to end. Reports that come later correct what was measured, and the price,
+	// until the ride is paid for.
 	DistanceMeters Optional[int64] `json:"distance_meters,omitzero"`
 	// Likewise.
 	EndLocation Optional[PositionInput] `json:"end_location,omitzero"`

@@ -807,7 +807,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	r.end(Completed, e.at)
 	r.EndReason, r.EndLocation, r.EndZoneID = e.reason, place, NullString(zoneID)
 	if r.DistanceMeters, r.distanceSource = e.meters, distanceGiven; e.meters == nil {
-		if err := s.measureDistance(ctx, tx, a.id, r, v); err != nil {
+		if err := s.measureDistance(ctx, tx, a.id, r, v.odometer()); err != nil {
 			return err
 		}
 	}
@@ -865,7 +865,7 @@ func (r *Ride) cancellable(v *Vehicle, at time.Time, settings *Settings) bool {
 	if at.Sub(r.StartedAt.Std()) > time.Duration(settings.CancelGraceSeconds)*time.Second {
 		return false
 	}
-	meters := r.odometerDistance(v, at)
+	meters := r.odometerDistance(r.startOdometer, v.odometer(), at)
 	if meters == nil {
 		meters = lineDistance(r.StartLocation, v.Location)
 	}

@@ -17,7 +17,7 @@ import (
 // distanceSource is how the distance of a ride was measured.
 type distanceSource string
 
-// The sources, in the order of precedence. Only the last two can be corrected by late reports.
+// The sources, in the order of precedence. All but the first can be corrected by late reports.
 const (
 	distanceGiven    distanceSource = "given"
 	distanceOdometer distanceSource = "odometer"
@@ -25,13 +25,31 @@ const (
 	distanceLine     distanceSource = "line"
 )
 
-// odometerDistance returns the meters of a ride by the odometer, if it was reported since the
-// start and not after end, apart from the error of clocks; else nil.
-func (r *Ride) odometerDistance(v *Vehicle, end time.Time) *int64 {
-	if r.startOdometer == nil || v.OdometerMeters == nil || *v.OdometerMeters < *r.startOdometer || v.odometerAt.Before(r.StartedAt.Std()) || v.odometerAt.After(end.Add(maxReportAhead)) {
+// odometerGrace is the time before the end of a ride in which a reading of the odometer stands for
+// that at the end.
+const odometerGrace = 2 * time.Minute
+
+// reading is a value of an odometer, in meters. The zero time means that there is none.
+type reading struct {
+	at     time.Time
+	meters int64
+}
+
+// odometer returns the last reading of a vehicle's odometer.
+func (v *Vehicle) odometer() reading {
+	if v.OdometerMeters == nil {
+		return reading{}
+	}
+	return reading{v.odometerAt, *v.OdometerMeters}
+}
+
+// odometerDistance returns the meters of a ride from one value of the odometer to a reading since the
+// start and not after end, apart from the error of clocks; nil without such a reading.
+func (r *Ride) odometerDistance(from *int64, to reading, end time.Time) *int64 {
+	if from == nil || to.meters < *from || to.at.Before(r.StartedAt.Std()) || to.at.After(end.Add(maxReportAhead)) {
 		return nil
 	}
-	return new(min(*v.OdometerMeters-*r.startOdometer, tariff.MaxMeters))
+	return new(min(to.meters-*from, tariff.MaxMeters))
 }
 
 // lineDistance returns the meters between two positions along the great circle; nil if one is
@@ -43,24 +61,33 @@ func lineDistance(from, to *geo.Position) *int64 {
 	return new(min(int64(math.Round(geo.Distance(from.Lat, from.Lng, to.Lat, to.Lng))), tariff.MaxMeters))
 }
 
-// measureDistance sets the distance of a ride that has just ended: by the odometer, else along
-// the track, else along the great circle.
-func (s *Service) measureDistance(ctx context.Context, tx *db.Tx, organizationID string, r *Ride, v *Vehicle) error {
-	if r.DistanceMeters = r.odometerDistance(v, r.EndedAt.Std()); r.DistanceMeters != nil {
-		r.distanceSource = distanceOdometer
+// measureDistance sets the distance of an ended ride: by the odometer, if it was read at the start or
+// during the ride, and at its end; else along the track, else along the great circle. last is a reading
+// of the odometer that may not be part of the track.
+func (s *Service) measureDistance(ctx context.Context, q db.Querier, organizationID string, r *Ride, last reading) error {
+	end := r.EndedAt.Std()
+	atEnd := end.Add(-odometerGrace)
+	byOdometer := func(from *int64, to reading) bool {
+		if to.at.Before(atEnd) {
+			return false
+		}
+		r.DistanceMeters, r.distanceSource = r.odometerDistance(from, to, end), distanceOdometer
+		return r.DistanceMeters != nil
+	}
+	if byOdometer(r.startOdometer, last) {
 		return nil
 	}
-	return s.measureTrack(ctx, tx, organizationID, r)
-}
-
-// measureTrack sets the distance of an ended ride along its track, else along the great circle.
-func (s *Service) measureTrack(ctx context.Context, tx *db.Tx, organizationID string, r *Ride) error {
-	meters, err := s.trackDistance(ctx, tx, organizationID, r)
+	t, err := s.measureTrack(ctx, q, organizationID, r)
 	if err != nil {
 		return err
 	}
-	r.DistanceMeters, r.distanceSource = meters, distanceTrack
-	if meters == nil {
+	if byOdometer(r.startOdometer, t.last) {
+		return nil
+	}
+	if during := t.first; !during.at.IsZero() && during.at.Before(atEnd) && (byOdometer(&during.meters, last) || byOdometer(&during.meters, t.last)) {
+		return nil
+	}
+	if r.DistanceMeters, r.distanceSource = t.meters, distanceTrack; t.meters == nil {
 		if r.DistanceMeters, r.distanceSource = lineDistance(r.StartLocation, r.EndLocation), distanceLine; r.DistanceMeters == nil {
 			r.distanceSource = ""
 		}
@@ -68,38 +95,48 @@ func (s *Service) measureTrack(ctx context.Context, tx *db.Tx, organizationID st
 	return nil
 }
 
-// trackDistance returns the meters of an ended ride along the positions that its vehicle reported
-// meanwhile; nil with fewer than two.
-func (s *Service) trackDistance(ctx context.Context, q db.Querier, organizationID string, r *Ride) (*int64, error) {
+// measuredTrack has the measures of the track of a ride.
+type measuredTrack struct {
+	meters      *int64  // along its positions; nil with fewer than two
+	first, last reading // of the odometer
+}
+
+// measureTrack measures the track of an ended ride.
+func (s *Service) measureTrack(ctx context.Context, q db.Querier, organizationID string, r *Ride) (t measuredTrack, err error) {
 	start, end := r.StartedAt.Std(), r.EndedAt.Std()
 	var path track.Path
 	if p := r.StartLocation; p != nil {
 		path.AddPosition(start.UnixMilli(), p.Lat, p.Lng, 0)
 	}
 	points := 0
-	err := s.EachTrackReport(ctx, q, organizationID, r.VehicleID, start, end.Add(time.Millisecond), func(report *track.Report) error {
+	err = s.EachTrackReport(ctx, q, organizationID, r.VehicleID, start, end.Add(time.Millisecond), func(report *track.Report) error {
 		if report.Located() {
 			points++
 		}
 		path.Add(report)
+		if n, ok := report.Get(track.Odometer); ok {
+			t.last = reading{report.Time(), n}
+			if t.first.at.IsZero() {
+				t.first = t.last
+			}
+		}
 		return nil
 	})
 	if err != nil || points < 2 {
-		return nil, err
+		return t, err
 	}
 	if p := r.EndLocation; p != nil {
 		path.AddPosition(end.UnixMilli(), p.Lat, p.Lng, 0)
 	}
-	meters, known := path.Meters()
-	if !known {
-		return nil, nil
+	if meters, known := path.Meters(); known {
+		t.meters = new(min(meters, tariff.MaxMeters))
 	}
-	return new(min(meters, tariff.MaxMeters)), nil
+	return t, nil
 }
 
 // correctable is the condition of rides whose distances late reports may change: those that were
 // not paid for.
-const correctable = "status = 'completed' AND distance_source IN ('track', 'line') AND payment_status IN ('due', 'not_due')"
+const correctable = "status = 'completed' AND distance_source IN ('odometer', 'track', 'line') AND payment_status IN ('due', 'not_due')"
 
 // longestRide bounds the time from the creation of a ride to its end, longestReservation that to its
 // start.
@@ -170,8 +207,11 @@ func (s *Service) correctDistanceTx(ctx context.Context, tx *db.Tx, organization
 		return nil
 	}
 	before := r
-	if err := s.measureTrack(ctx, tx, organizationID, &r); err != nil {
+	if err := s.measureDistance(ctx, tx, organizationID, &r, reading{}); err != nil {
 		return err
+	}
+	if before.distanceSource == distanceOdometer && (r.distanceSource != distanceOdometer || *r.DistanceMeters < *before.DistanceMeters) {
+		return nil // by a reading that is not part of the track
 	}
 	if r.DistanceMeters == nil || *r.DistanceMeters == *before.DistanceMeters {
 		return nil
@@ -189,5 +229,5 @@ func (s *Service) correctDistanceTx(ctx context.Context, tx *db.Tx, organization
 
 // correctable reports the condition of that name.
 func (r *Ride) correctable() bool {
-	return r.Status == Completed && (r.distanceSource == distanceTrack || r.distanceSource == distanceLine) && (r.PaymentStatus == "due" || r.PaymentStatus == "not_due")
+	return r.Status == Completed && (r.distanceSource == distanceOdometer || r.distanceSource == distanceTrack || r.distanceSource == distanceLine) && (r.PaymentStatus == "due" || r.PaymentStatus == "not_due")
 }

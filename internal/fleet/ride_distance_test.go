@@ -32,8 +32,8 @@ func (y *yard) perKilometer(t testing.TB) {
 	})
 }
 
-// TestDistance: the odometer, else the track, else the straight line; and late reports correct
-// the latter two until the ride is paid for.
+// TestDistance: the odometer, else the track, else the straight line; and late reports correct it
+// until the ride is paid for.
 func TestDistance(t *testing.T) {
 	type late struct {
 		meters float64
@@ -170,6 +170,75 @@ func TestLateReportsBesideCorrection(t *testing.T) {
 	}
 	if got := *y.storedRide(t, r.ID).DistanceMeters; got != 6000 {
 		t.Errorf("got %d meters, want 6000", got)
+	}
+}
+
+// TestOdometer: the odometer counts if it was read at the start or during a ride of ten minutes, and at its end; late
+// readings correct the distance.
+func TestOdometer(t *testing.T) {
+	type value struct {
+		after  time.Duration // of the start
+		meters int64
+	}
+	positions := []time.Duration{2 * time.Minute, 5 * time.Minute, 9 * time.Minute} // 100 meters farther each
+	for name, tt := range map[string]struct {
+		atStart    *int64
+		before     []value
+		atEnd      *int64 // by a change of the vehicle, not in the track
+		after      []value
+		want, then int64
+	}{
+		"at the end":                   {new(int64(1000)), []value{{time.Minute, 1100}, {9 * time.Minute, 4000}}, nil, nil, 3000, 3000},
+		"too early":                    {new(int64(1000)), []value{{time.Minute, 1100}}, nil, nil, 300, 300},
+		"late":                         {new(int64(1000)), []value{{4 * time.Minute, 2000}}, nil, []value{{7 * time.Minute, 3500}, {599 * time.Second, 6000}}, 300, 5000},
+		"partly late":                  {new(int64(1000)), []value{{9 * time.Minute, 4000}}, nil, []value{{599 * time.Second, 6000}}, 3000, 5000},
+		"late, but not at the end":     {new(int64(1000)), []value{{9 * time.Minute, 4000}}, nil, []value{{5 * time.Minute, 2000}}, 3000, 3000},
+		"during":                       {nil, []value{{time.Minute, 1100}, {9 * time.Minute, 4000}}, nil, nil, 2900, 2900},
+		"at the end only":              {nil, []value{{9 * time.Minute, 4000}, {599 * time.Second, 4300}}, nil, nil, 300, 300},
+		"of another odometer":          {new(int64(5000)), []value{{time.Minute, 1100}, {9 * time.Minute, 4000}}, nil, nil, 2900, 2900},
+		"not in the track":             {new(int64(1000)), nil, new(int64(3500)), nil, 2500, 2500},
+		"not in the track, and late":   {new(int64(1000)), nil, new(int64(3500)), []value{{9 * time.Minute, 3300}}, 2500, 2500},
+		"not in the track, and during": {nil, []value{{time.Minute, 1100}}, new(int64(3500)), nil, 2400, 2400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			v := y.vehicle(t, func(n *fleet.NewVehicle) { n.OdometerMeters = tt.atStart })
+			y.travel(t, 5*time.Minute)
+			r := y.ride(t, fleet.Active, v)
+			start := r.StartedAt.Std()
+			y.travel(t, 10*time.Minute)
+			values := func(list []value) (reports []fleet.Report) {
+				for _, l := range list {
+					reports = append(reports, report(&v, start.Add(l.after), map[track.Field]int64{track.Odometer: l.meters}))
+				}
+				return reports
+			}
+			sent := values(tt.before)
+			for i, after := range positions {
+				sent = append(sent, report(&v, start.Add(after), northBy(float64(100*(i+1)))))
+			}
+			if got := y.record(t, sent...); got.Accepted != int64(len(sent)) {
+				t.Fatalf("got %s", verdicts(got))
+			}
+			if tt.atEnd != nil {
+				y.putVehicle(t, v.ID, fleet.VehicleChange{OdometerMeters: optional.Of(*tt.atEnd)})
+			}
+			r = y.put(t, r.ID, to(fleet.Completed))
+			if *r.DistanceMeters != tt.want {
+				t.Errorf("got %d meters, want %d", *r.DistanceMeters, tt.want)
+			}
+			y.travel(t, time.Minute)
+			if got := y.record(t, values(tt.after)...); got.Rejected > 0 {
+				t.Fatalf("got %s", verdicts(got))
+			}
+			if err := fleet.CorrectDistances(t.Context(), y.Service); err != nil {
+				t.Fatal(err)
+			}
+			if r = y.storedRide(t, r.ID); *r.DistanceMeters != tt.then {
+				t.Errorf("then got %d meters, want %d", *r.DistanceMeters, tt.then)
+			}
+		})
 	}
 }
 

@@ -951,9 +951,10 @@ export interface FleetEventRide {
   /** Required for a rider's trip. */
   customer_id: string | null;
   /**
-   * Given with completion; else by the odometer, if it was reported since the start; else along the
-   * positions that the vehicle reported; else the straight line from start to end. Reports that
-   * come later correct the latter two, and the price, until the ride is paid for.
+   * Given with completion; else by the odometer, if it was reported at the start or during the
+   * ride, and at its end; else along the positions that the vehicle reported; else the straight
+   * line from start to end. Reports that come later correct what was measured, and the price, until
+   * the ride is paid for.
    */
   distance_meters?: number | null;
   /** From start to end, or to now, pauses included. */
@@ -1744,9 +1745,10 @@ export interface Ride {
   /** Required for a rider's trip. */
   customer_id: string | null;
   /**
-   * Given with completion; else by the odometer, if it was reported since the start; else along the
-   * positions that the vehicle reported; else the straight line from start to end. Reports that
-   * come later correct the latter two, and the price, until the ride is paid for.
+   * Given with completion; else by the odometer, if it was reported at the start or during the
+   * ride, and at its end; else along the positions that the vehicle reported; else the straight
+   * line from start to end. Reports that come later correct what was measured, and the price, until
+   * the ride is paid for.
    */
   distance_meters: number | null;
   /** From start to end, or to now, pauses included. */
@@ -1871,9 +1873,10 @@ export interface RideUpdate {
   /** Defaults to rider. */
   cancel_reason?: RideUpdateEndReason | null | undefined;
   /**
-   * Given with completion; else by the odometer, if it was reported since the start; else along the
-   * positions that the vehicle reported; else the straight line from start to end. Reports that
-   * come later correct the latter two, and the price, until the ride is paid for.
+   * Given with completion; else by the odometer, if it was reported at the start or during the
+   * ride, and at its end; else along the positions that the vehicle reported; else the straight
+   * line from start to end. Reports that come later correct what was measured, and the price, until
+   * the ride is paid for.
    */
   distance_meters?: number | null | undefined;
   /** Likewise. */

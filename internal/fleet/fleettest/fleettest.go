@@ -116,7 +116,14 @@ type Ride struct {
 
 	pausedAt      time.Time
 	startOdometer *int64
-	positions     int // reported during the ride
+	positions     int       // reported during the ride
+	readings      []reading // of the odometer, in the track of the ride
+}
+
+// reading is a value of an odometer.
+type reading struct {
+	at     time.Time
+	meters int64
 }
 
 func (r *Ride) open() bool {
@@ -156,6 +163,9 @@ type World struct {
 
 // clockError is how late after a ride its odometer may be reported.
 const clockError = 5 * time.Minute
+
+// endReading is how long before the end of a ride its odometer may be reported.
+const endReading = 2 * time.Minute
 
 // Decide returns the rule for a point.
 func (w *World) Decide(at *Point, kind *Type) (start, end bool, zoneID string) {
@@ -313,6 +323,9 @@ type Report struct {
 func (w *World) Report(v *Vehicle, r Report, now time.Time) bool {
 	if r.Tracked && r.At != nil && v.Ride != nil && v.Ride.Status != "reserved" && !r.Time.Before(v.Ride.StartedAt) {
 		v.Ride.positions++
+	}
+	if r.Tracked && r.Odometer != nil && v.Ride != nil && v.Ride.Status != "reserved" && !r.Time.Before(v.Ride.StartedAt) {
+		v.Ride.readings = append(v.Ride.readings, reading{r.Time, *r.Odometer})
 	}
 	if r.Time.Before(v.Reported) {
 		return false
@@ -648,19 +661,55 @@ func (w *World) Pay(r *Ride, status string) Answer {
 	return ok(200)
 }
 
-// odometer returns the meters of a ride by the odometer, nil if it was not reported during the ride.
+// odometer returns the meters of a ride by the vehicle's odometer, nil if it was not reported during the ride.
 func (w *World) odometer(r *Ride, end time.Time) *int64 {
-	v := r.Vehicle
-	if r.startOdometer == nil || v.odometerAt.Before(r.StartedAt) || v.odometerAt.After(end.Add(clockError)) || *v.Odometer < *r.startOdometer {
+	if r.startOdometer == nil || r.Vehicle.Odometer == nil {
 		return nil
 	}
-	meters := *v.Odometer - *r.startOdometer
+	return r.between(*r.startOdometer, reading{r.Vehicle.odometerAt, *r.Vehicle.Odometer}, end)
+}
+
+// between returns the meters from a value of the odometer to one of a ride that ends.
+func (r *Ride) between(from int64, to reading, end time.Time) *int64 {
+	if to.at.Before(r.StartedAt) || to.at.After(end.Add(clockError)) || to.meters < from {
+		return nil
+	}
+	meters := to.meters - from
 	return &meters
+}
+
+// measured returns the meters of an ended ride by the odometer, nil unless it was reported at the start or during the
+// ride, and at its end.
+func (w *World) measured(r *Ride, end time.Time) *int64 {
+	var starts []int64
+	var ends []reading
+	if r.startOdometer != nil {
+		starts = append(starts, *r.startOdometer)
+	}
+	if v := r.Vehicle; v.Odometer != nil {
+		ends = append(ends, reading{v.odometerAt, *v.Odometer})
+	}
+	slices.SortStableFunc(r.readings, func(a, b reading) int { return a.at.Compare(b.at) })
+	readings := slices.DeleteFunc(slices.Clone(r.readings), func(o reading) bool { return o.at.After(end) })
+	if len(readings) > 0 {
+		ends = append(ends, readings[len(readings)-1])
+		if readings[0].at.Before(end.Add(-endReading)) {
+			starts = append(starts, readings[0].meters)
+		}
+	}
+	for _, from := range starts {
+		for _, to := range ends {
+			if meters := r.between(from, to, end); meters != nil && !to.at.Before(end.Add(-endReading)) {
+				return meters
+			}
+		}
+	}
+	return nil
 }
 
 // measure sets the distance of a ride that was not given.
 func (w *World) measure(r *Ride, at time.Time) {
-	want := w.odometer(r, at)
+	want := w.measured(r, at)
 	served := w.Measured(r)
 	exact := want != nil
 	if !exact {

@@ -497,9 +497,10 @@ final class Rides
      *     - `accept_out_of_zone_fee`: With completion: the rider pays for ending where a zone forbids it.
      *     - `adjustment_amount`: Goodwill or a refund, signed, once the ride is over. The total is never below 0.
      *     - `cancel_reason`: Defaults to rider.
-     *     - `distance_meters`: Given with completion; else by the odometer, if it was reported since the start;
-     *       else along the positions that the vehicle reported; else the straight line from start to end. Reports
-     *       that come later correct the latter two, and the price, until the ride is paid for.
+     *     - `distance_meters`: Given with completion; else by the odometer, if it was reported at the start or
+     *       during the ride, and at its end; else along the positions that the vehicle reported; else the straight
+     *       line from start to end. Reports that come later correct what was measured, and the price, until the
+     *       ride is paid for.
      *     - `end_location`: Likewise.
      *     - `end_reason`: Defaults to rider. operator skips the check of zones and the fee.
      *     - `ended_at`: When it was completed or cancelled. Given with completion by an app that was offline;

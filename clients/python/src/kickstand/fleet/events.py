@@ -280,9 +280,10 @@ class FleetEventRide(Record):
     customer_id: str | None
     """Required for a rider's trip."""
     distance_meters: int | None
-    """Given with completion; else by the odometer, if it was reported since the start; else
-    along the positions that the vehicle reported; else the straight line from start to end.
-    Reports that come later correct the latter two, and the price, until the ride is paid for.
+    """Given with completion; else by the odometer, if it was reported at the start or during the
+    ride, and at its end; else along the positions that the vehicle reported; else the
+    straight line from start to end. Reports that come later correct what was measured, and
+    the price, until the ride is paid for.
     """
     duration_seconds: int | None
     """From start to end, or to now, pauses included."""

@@ -692,9 +692,9 @@ module Kickstand
     member :created_at, Type::TIME
     # @return [String, nil] Required for a rider's trip.
     member :customer_id
-    # @return [Integer, nil] Given with completion; else by the odometer, if it was reported since the start; else along
-    #   the positions that the vehicle reported; else the straight line from start to end. Reports that come later
-    #   correct the latter two, and the price, until the ride is paid for.
+    # @return [Integer, nil] Given with completion; else by the odometer, if it was reported at the start or during the
+    #   ride, and at its end; else along the positions that the vehicle reported; else the straight line from start to
+    #   end. Reports that come later correct what was measured, and the price, until the ride is paid for.
     member :distance_meters
     # @return [Integer, nil] From start to end, or to now, pauses included.
     member :duration_seconds
@@ -1518,9 +1518,9 @@ module Kickstand
     member :customer, Type.record(:FleetCustomer)
     # @return [String, nil] Required for a rider's trip.
     member :customer_id
-    # @return [Integer, nil] Given with completion; else by the odometer, if it was reported since the start; else along
-    #   the positions that the vehicle reported; else the straight line from start to end. Reports that come later
-    #   correct the latter two, and the price, until the ride is paid for.
+    # @return [Integer, nil] Given with completion; else by the odometer, if it was reported at the start or during the
+    #   ride, and at its end; else along the positions that the vehicle reported; else the straight line from start to
+    #   end. Reports that come later correct what was measured, and the price, until the ride is paid for.
     member :distance_meters
     # @return [Integer] From start to end, or to now, pauses included.
     member :duration_seconds

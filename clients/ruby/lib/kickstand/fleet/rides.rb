@@ -150,9 +150,10 @@ module Kickstand
       #   0.
       # @param adjustment_reason [String, nil]
       # @param cancel_reason [String, nil] Defaults to rider. One of {RideUpdateEndReason}.
-      # @param distance_meters [Integer, nil] Given with completion; else by the odometer, if it was reported since the
-      #   start; else along the positions that the vehicle reported; else the straight line from start to end. Reports
-      #   that come later correct the latter two, and the price, until the ride is paid for.
+      # @param distance_meters [Integer, nil] Given with completion; else by the odometer, if it was reported at the
+      #   start or during the ride, and at its end; else along the positions that the vehicle reported; else the
+      #   straight line from start to end. Reports that come later correct what was measured, and the price, until the
+      #   ride is paid for.
       # @param end_location [Hash, Record, nil] Likewise.
       # @option end_location [Float, Integer] :accuracy_meters
       # @option end_location [Float, Integer] :heading Degrees clockwise from north.
