@@ -674,8 +674,8 @@ func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 		}
 	}
 	r.Status, r.StartedAt, r.StartZoneID, r.startOdometer = Active, rfc3339.Time(now), NullString(zoneID), v.OdometerMeters
-	if late && v.odometerAt.After(now) {
-		r.startOdometer = nil // the vehicle has moved on
+	if late && v.odometerAt.After(now) || v.odometerAt.Before(now.Add(-lookBack)) {
+		r.startOdometer = nil // the vehicle has moved on, or may have
 	}
 	if r.StartLocation == nil {
 		r.StartLocation = v.Location
@@ -807,7 +807,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	r.end(Completed, e.at)
 	r.EndReason, r.EndLocation, r.EndZoneID = e.reason, place, NullString(zoneID)
 	if r.DistanceMeters, r.distanceSource = e.meters, distanceGiven; e.meters == nil {
-		if err := s.measureDistance(ctx, tx, a.id, r, v.odometer()); err != nil {
+		if err := s.measureDistance(ctx, tx, a.id, r, p.subaccount.vehicleType(r.vehicleTypeID), v.odometer()); err != nil {
 			return err
 		}
 	}
@@ -839,7 +839,7 @@ func (s *Service) cancel(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, 
 	event := VehicleEvent("reservation_cancel")
 	if r.Status != Reserved {
 		event = "trip_cancel"
-		if e.reason != "operator" && !r.cancellable(&p.vehicle, e.at, a.settings) {
+		if e.reason != "operator" && !r.cancellable(&p.vehicle, p.subaccount.vehicleType(r.vehicleTypeID), e.at, a.settings) {
 			return conflict("ride_not_cancellable", "a ride can be cancelled within %d seconds and %d meters", a.settings.CancelGraceSeconds, a.settings.CancelGraceMeters)
 		}
 	}
@@ -861,11 +861,11 @@ func (s *Service) cancel(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, 
 }
 
 // cancellable reports whether a started ride is within the grace of the settings.
-func (r *Ride) cancellable(v *Vehicle, at time.Time, settings *Settings) bool {
+func (r *Ride) cancellable(v *Vehicle, kind *VehicleType, at time.Time, settings *Settings) bool {
 	if at.Sub(r.StartedAt.Std()) > time.Duration(settings.CancelGraceSeconds)*time.Second {
 		return false
 	}
-	meters := r.odometerDistance(r.startOdometer, v.odometer(), at)
+	meters := r.odometerDistance(kind, r.startOdometer, v.odometer(), at)
 	if meters == nil {
 		meters = lineDistance(r.StartLocation, v.Location)
 	}

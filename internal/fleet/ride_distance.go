@@ -29,6 +29,9 @@ const (
 // that at the end.
 const odometerGrace = 2 * time.Minute
 
+// odometerLag bounds the time between the measurement of an odometer and the use of its reading.
+const odometerLag = time.Minute
+
 // reading is a value of an odometer, in meters. The zero time means that there is none.
 type reading struct {
 	at     time.Time
@@ -43,13 +46,30 @@ func (v *Vehicle) odometer() reading {
 	return reading{v.odometerAt, *v.OdometerMeters}
 }
 
-// odometerDistance returns the meters of a ride from one value of the odometer to a reading since the
-// start and not after end, apart from the error of clocks; nil without such a reading.
-func (r *Ride) odometerDistance(from *int64, to reading, end time.Time) *int64 {
+// topSpeed returns the speed that vehicles of a type, which may be unknown, do not exceed, in meters per
+// second: twice the permitted one, because of slopes and errors of measurement.
+func topSpeed(kind *VehicleType) float64 {
+	if kind == nil || kind.MaxPermittedSpeed == nil {
+		return track.MaxSpeed
+	}
+	return 2 * float64(*kind.MaxPermittedSpeed) / 3.6
+}
+
+// odometerDistance returns the meters of a ride of a type from one value of the odometer to a reading since the
+// start and not after end, apart from the error of clocks; nil without such a reading, or if the
+// vehicle cannot have gone so far.
+func (r *Ride) odometerDistance(kind *VehicleType, from *int64, to reading, end time.Time) *int64 {
 	if from == nil || to.meters < *from || to.at.Before(r.StartedAt.Std()) || to.at.After(end.Add(maxReportAhead)) {
 		return nil
 	}
-	return new(min(to.meters-*from, tariff.MaxMeters))
+	if to.at.After(end) {
+		end = to.at
+	}
+	meters := to.meters - *from
+	if float64(meters) > topSpeed(kind)*(end.Sub(r.StartedAt.Std())+odometerLag).Seconds() {
+		return nil
+	}
+	return new(min(meters, tariff.MaxMeters))
 }
 
 // lineDistance returns the meters between two positions along the great circle; nil if one is
@@ -61,17 +81,17 @@ func lineDistance(from, to *geo.Position) *int64 {
 	return new(min(int64(math.Round(geo.Distance(from.Lat, from.Lng, to.Lat, to.Lng))), tariff.MaxMeters))
 }
 
-// measureDistance sets the distance of an ended ride: by the odometer, if it was read at the start or
+// measureDistance sets the distance of an ended ride of a type, which may be unknown: by the odometer, if it was read at the start or
 // during the ride, and at its end; else along the track, else along the great circle. last is a reading
 // of the odometer that may not be part of the track.
-func (s *Service) measureDistance(ctx context.Context, q db.Querier, organizationID string, r *Ride, last reading) error {
+func (s *Service) measureDistance(ctx context.Context, q db.Querier, organizationID string, r *Ride, kind *VehicleType, last reading) error {
 	end := r.EndedAt.Std()
 	atEnd := end.Add(-odometerGrace)
 	byOdometer := func(from *int64, to reading) bool {
 		if to.at.Before(atEnd) {
 			return false
 		}
-		r.DistanceMeters, r.distanceSource = r.odometerDistance(from, to, end), distanceOdometer
+		r.DistanceMeters, r.distanceSource = r.odometerDistance(kind, from, to, end), distanceOdometer
 		return r.DistanceMeters != nil
 	}
 	if byOdometer(r.startOdometer, last) {
@@ -207,7 +227,12 @@ func (s *Service) correctDistanceTx(ctx context.Context, tx *db.Tx, organization
 		return nil
 	}
 	before := r
-	if err := s.measureDistance(ctx, tx, organizationID, &r, reading{}); err != nil {
+	p := new(rideContext)
+	terms, err := s.readTerms(ctx, tx, a, &r, p)
+	if err != nil {
+		return err
+	}
+	if err := s.measureDistance(ctx, tx, organizationID, &r, p.subaccount.vehicleType(r.vehicleTypeID), reading{}); err != nil {
 		return err
 	}
 	if before.distanceSource == distanceOdometer && (r.distanceSource != distanceOdometer || *r.DistanceMeters < *before.DistanceMeters) {
@@ -215,11 +240,6 @@ func (s *Service) correctDistanceTx(ctx context.Context, tx *db.Tx, organization
 	}
 	if r.DistanceMeters == nil || *r.DistanceMeters == *before.DistanceMeters {
 		return nil
-	}
-	p := new(rideContext)
-	terms, err := s.readTerms(ctx, tx, a, &r, p)
-	if err != nil {
-		return err
 	}
 	r.setPrice(terms, p.subaccount, r.Usage())
 	price := r.Price.Adjusted(r.AdjustmentAmount)

@@ -196,6 +196,9 @@ func TestOdometer(t *testing.T) {
 		"during":                       {nil, []value{{time.Minute, 1100}, {9 * time.Minute, 4000}}, nil, nil, 2900, 2900},
 		"at the end only":              {nil, []value{{9 * time.Minute, 4000}, {599 * time.Second, 4300}}, nil, nil, 300, 300},
 		"of another odometer":          {new(int64(5000)), []value{{time.Minute, 1100}, {9 * time.Minute, 4000}}, nil, nil, 2900, 2900},
+		"too far for the time":         {new(int64(0)), []value{{time.Minute, 1_204_330}, {9 * time.Minute, 1_205_330}}, nil, nil, 1000, 1000},
+		"a jump":                       {nil, []value{{time.Minute, 1000}, {9 * time.Minute, 90_000}}, nil, nil, 300, 300},
+		"a late jump":                  {new(int64(1000)), []value{{9 * time.Minute, 4000}}, nil, []value{{599 * time.Second, 90_000}}, 3000, 3000},
 		"not in the track":             {new(int64(1000)), nil, new(int64(3500)), nil, 2500, 2500},
 		"not in the track, and late":   {new(int64(1000)), nil, new(int64(3500)), []value{{9 * time.Minute, 3300}}, 2500, 2500},
 		"not in the track, and during": {nil, []value{{time.Minute, 1100}}, new(int64(3500)), nil, 2400, 2400},
@@ -237,6 +240,39 @@ func TestOdometer(t *testing.T) {
 			}
 			if r = y.storedRide(t, r.ID); *r.DistanceMeters != tt.then {
 				t.Errorf("then got %d meters, want %d", *r.DistanceMeters, tt.then)
+			}
+		})
+	}
+}
+
+// TestOdometerBounds: a reading from long before a ride is none at its start, and a vehicle goes at most twice as
+// fast as vehicles of its type may, and a minute longer than the ride.
+func TestOdometerBounds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		speed  *int64        // permitted, kilometers per hour
+		before time.Duration // of the reading before the start
+		gone   int64         // meters in ten minutes
+		want   int64
+	}{
+		"shortly before":      {nil, 59 * time.Minute, 7000, 7000},
+		"long before":         {nil, 61 * time.Minute, 7000, 0},
+		"twice as fast":       {new(int64(20)), time.Minute, 7300, 7300},
+		"three times as fast": {new(int64(20)), time.Minute, 10_000, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			kind := y.sub.VehicleTypes[0]
+			kind.MaxPermittedSpeed = tt.speed
+			y.changeSub(t, fleet.SubaccountChange{VehicleTypes: optional.Of([]fleet.VehicleType{kind})})
+			v := y.vehicle(t, func(n *fleet.NewVehicle) { n.OdometerMeters = new(int64(1000)) })
+			y.travel(t, tt.before)
+			y.record(t, report(&v, y.clock(t), nil)) // it stays in contact
+			r := y.ride(t, fleet.Active, v)
+			y.travel(t, 10*time.Minute)
+			y.record(t, report(&v, y.clock(t), map[track.Field]int64{track.Odometer: 1000 + tt.gone}))
+			if r = y.put(t, r.ID, to(fleet.Completed)); *r.DistanceMeters != tt.want {
+				t.Errorf("got %d meters, want %d", *r.DistanceMeters, tt.want)
 			}
 		})
 	}

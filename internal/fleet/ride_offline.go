@@ -21,7 +21,7 @@ const (
 	// offlineGrace is the time in which a ride that was created late can be ended by a request,
 	// however long ago it started.
 	offlineGrace = 15 * time.Minute
-	// lookBack bounds the age of a position that stands for that at a time.
+	// lookBack bounds the age of a position, or of a reading of the odometer, that stands for that at a time.
 	lookBack = time.Hour
 )
 

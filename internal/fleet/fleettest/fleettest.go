@@ -164,8 +164,14 @@ type World struct {
 // clockError is how late after a ride its odometer may be reported.
 const clockError = 5 * time.Minute
 
-// endReading is how long before the end of a ride its odometer may be reported.
-const endReading = 2 * time.Minute
+// startReading and endReading are how long before the start and the end of a ride its odometer may be reported.
+const (
+	startReading = time.Hour
+	endReading   = 2 * time.Minute
+)
+
+// topSpeed is the speed of vehicles of all types, in meters per second.
+const topSpeed = 70
 
 // Decide returns the rule for a point.
 func (w *World) Decide(at *Point, kind *Type) (start, end bool, zoneID string) {
@@ -467,7 +473,10 @@ func (w *World) Begin(n NewRide, now time.Time) (*Ride, Answer) {
 func (w *World) start(r *Ride, now time.Time) {
 	v := r.Vehicle
 	_, _, r.StartZone = w.Decide(v.At, r.Type)
-	r.Status, r.StartedAt, r.startOdometer = "active", now, v.Odometer
+	r.Status, r.StartedAt = "active", now
+	if !v.odometerAt.Before(now.Add(-startReading)) {
+		r.startOdometer = v.Odometer
+	}
 	if r.Start == nil {
 		r.Start = v.At
 	}
@@ -675,6 +684,12 @@ func (r *Ride) between(from int64, to reading, end time.Time) *int64 {
 		return nil
 	}
 	meters := to.meters - from
+	if to.at.After(end) {
+		end = to.at
+	}
+	if float64(meters) > topSpeed*(end.Sub(r.StartedAt).Seconds()+60) {
+		return nil
+	}
 	return &meters
 }
 

@@ -233,10 +233,12 @@ func (s Segment) Decode(b []byte, start int64) (Segment, error) {
 	return s, nil
 }
 
+// MaxSpeed is the speed of a vehicle without a limit of its own, in meters per second.
+const MaxSpeed = 70.0
+
 // Bounds of a plausible movement.
 const (
 	maxInaccuracy = 1000 // decimeters: positions that are less accurate count for no distance
-	maxSpeed      = 70.0 // meters per second
 	// minMove is the least distance of two positions that counts, in meters: a parked vehicle's
 	// positions scatter.
 	minMove = 10.0
@@ -276,7 +278,7 @@ func (p *Path) AddPosition(at int64, lat, lng, least float64) {
 		p.count++
 		return
 	}
-	if d > maxSpeed*(float64(at-p.at)/1000+1) {
+	if d > MaxSpeed*(float64(at-p.at)/1000+1) {
 		return
 	}
 	p.meters += d
