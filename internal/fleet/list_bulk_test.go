@@ -283,7 +283,7 @@ func (m *maker) ride() *Ride {
 		r.ReservedAt = rfc3339.Time(at)
 	}
 	if r.Status == Paused {
-		r.pausedAt = rfc3339.Time(r.StartedAt.Std().Add(time.Minute))
+		r.pauseAt = rfc3339.Time(r.StartedAt.Std().Add(time.Minute))
 		r.PausedSeconds = 7
 	}
 	if !r.Status.Open() {

@@ -228,11 +228,11 @@ func TestFreshLists(t *testing.T) {
 	rides := make(map[string]*Ride)
 	for _, status := range []RideStatus{Reserved, Active, Paused, Completed} {
 		r := m.ride()
-		r.Status, r.StartedAt, r.pausedAt, r.DurationSeconds, r.PausedSeconds = status, rfc3339.Time(started), rfc3339.Time{}, 0, 7
+		r.Status, r.StartedAt, r.pauseAt, r.DurationSeconds, r.PausedSeconds = status, rfc3339.Time(started), rfc3339.Time{}, 0, 7
 		r.VehicleID, r.CustomerID = "veh_"+string(status), NullString("cus_"+status)
 		r.Metadata = map[string]string{"duration_seconds": "1", "a": `,"paused_seconds":9,`, "paused_seconds": "3"}
 		if status == Paused {
-			r.pausedAt = rfc3339.Time(started.Add(time.Minute))
+			r.pauseAt = rfc3339.Time(started.Add(time.Minute))
 		}
 		rides[r.ID] = r
 		f.ride(r)

@@ -610,7 +610,7 @@ func TestOpenRidesGoOn(t *testing.T) {
 		r := &Ride{Status: status, TripType: RebalanceTrip, VehicleID: fmt.Sprint(i), PaymentStatus: "not_due", StartedAt: rfc3339.Time(began), DurationSeconds: 5, PausedSeconds: 10}
 		r.ID, r.UpdatedAt = fmt.Sprintf("ride_%d", i), rfc3339.Time(began)
 		if status == Paused {
-			r.pausedAt = rfc3339.Time(began.Add(50 * time.Minute))
+			r.pauseAt = rfc3339.Time(began.Add(50 * time.Minute))
 		}
 		f.ride(r)
 	}

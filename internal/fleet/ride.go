@@ -60,7 +60,7 @@ type Ride struct {
 	// Not in the JSON.
 	revision       int64
 	vehicleTypeID  string         // of the vehicle at the start
-	pausedAt       rfc3339.Time   // start of the current pause
+	pauseAt        rfc3339.Time   // start of the current pause; of an active ride, end of the last one
 	startOdometer  *int64         // meters
 	distanceSource distanceSource // of DistanceMeters; empty: unknown
 	dueAt          time.Time      // of expiry or the maximum duration; zero: none
@@ -120,7 +120,7 @@ func (r *Ride) asOf(now time.Time) Ride {
 		shown.DurationSeconds = seconds(r.StartedAt, now)
 	}
 	if r.Status == Paused {
-		shown.PausedSeconds += seconds(r.pausedAt, now)
+		shown.PausedSeconds += seconds(r.pauseAt, now)
 	}
 	return shown
 }
@@ -156,7 +156,7 @@ func (r *Ride) columns() []column {
 		{"reserved_at", db.Time(r.ReservedAt.Std())},
 		{"started_at", db.Time(r.StartedAt.Std())},
 		{"ended_at", db.Time(r.EndedAt.Std())},
-		{"paused_at", db.Time(r.pausedAt.Std())},
+		{"paused_at", db.Time(r.pauseAt.Std())},
 		{"due_at", db.Time(r.dueAt)},
 		{"start_odometer", integerValue(r.startOdometer)},
 		{"distance_source", db.Text(string(r.distanceSource))},
@@ -262,17 +262,17 @@ func (s *Service) Ride(ctx context.Context, q db.Querier, organizationID, id str
 
 func readRide(ctx context.Context, q db.Querier, organizationID, id, lock string) (Ride, error) {
 	var r Ride
-	var pausedAt, dueAt time.Time
+	var pauseAt, dueAt time.Time
 	var source string
 	err := q.QueryRow(ctx, "SELECT doc, revision, vehicle_type_id, paused_at, due_at, start_odometer, distance_source FROM rides WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
-		Scan(&r.doc, &r.revision, &r.vehicleTypeID, db.IntoTime(&pausedAt), db.IntoTime(&dueAt), &r.startOdometer, db.IntoText(&source))
+		Scan(&r.doc, &r.revision, &r.vehicleTypeID, db.IntoTime(&pauseAt), db.IntoTime(&dueAt), &r.startOdometer, db.IntoText(&source))
 	if err != nil {
 		return r, wrapReadError(err, "ride")
 	}
 	if err := json.Unmarshal(r.doc, &r); err != nil {
 		return r, fmt.Errorf("decode a ride: %w", err)
 	}
-	r.pausedAt, r.dueAt, r.distanceSource = rfc3339.Time(pausedAt), dueAt, distanceSource(source)
+	r.pauseAt, r.dueAt, r.distanceSource = rfc3339.Time(pauseAt), dueAt, distanceSource(source)
 	return r, nil
 }
 
@@ -876,9 +876,9 @@ func (r *Ride) cancellable(v *Vehicle, kind *VehicleType, at time.Time, settings
 func (r *Ride) end(status RideStatus, at time.Time) {
 	at = at.Truncate(time.Millisecond)
 	if r.Status == Paused {
-		r.PausedSeconds += seconds(r.pausedAt, at)
-		r.pausedAt = rfc3339.Time{}
+		r.PausedSeconds += seconds(r.pauseAt, at)
 	}
+	r.pauseAt = rfc3339.Time{}
 	if !r.StartedAt.Std().IsZero() {
 		r.DurationSeconds = seconds(r.StartedAt, at)
 	}
@@ -1002,11 +1002,11 @@ func (s *Service) setStatus(ctx context.Context, tx *db.Tx, a orgContext, r *Rid
 	case to == Active && r.Status == Reserved:
 		return s.startReserved(ctx, tx, a, r, by)
 	case to == Active:
-		r.PausedSeconds += seconds(r.pausedAt, now)
-		r.Status, r.pausedAt = Active, rfc3339.Time{}
+		r.PausedSeconds += seconds(r.pauseAt, now)
+		r.Status, r.pauseAt = Active, rfc3339.Time(now)
 		return nil
 	case to == Paused:
-		r.Status, r.pausedAt = Paused, rfc3339.Time(now)
+		r.Status, r.pauseAt = Paused, rfc3339.Time(now)
 		return nil
 	case to == Cancelled:
 		reason := c.CancelReason.Or("")

@@ -78,8 +78,10 @@ func (a *orgContext) checkEnd(v *problem.Validation, r *Ride, at time.Time) {
 	case v.Has("ended_at"):
 	case at.Before(r.StartedAt.Std()):
 		v.AddCode("too_small", "ended_at", "must not be before started_at")
-	case r.Status == Paused && at.Before(r.pausedAt.Std()):
-		v.AddCode("too_small", "ended_at", "must not be before the pause that began at %s", r.pausedAt.Std().Format(rfc3339.Layout))
+	case r.Status == Paused && at.Before(r.pauseAt.Std()):
+		v.AddCode("too_small", "ended_at", "must not be before the pause that began at %s", r.pauseAt.Std().Format(rfc3339.Layout))
+	case at.Before(r.pauseAt.Std()):
+		v.AddCode("too_small", "ended_at", "must not be before the pause that ended at %s", r.pauseAt.Std().Format(rfc3339.Layout))
 	case at.After(r.StartedAt.Std().Add(time.Duration(a.settings.MaxRideMinutes) * time.Minute)):
 		v.AddCode("too_large", "ended_at", "must be at most %d minutes after started_at", a.settings.MaxRideMinutes)
 	}

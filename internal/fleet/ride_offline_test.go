@@ -114,6 +114,41 @@ func TestOfflineBounds(t *testing.T) {
 	}
 }
 
+// TestOfflineEndBeforePause: a ride cannot have ended before a pause that the server has recorded.
+func TestOfflineEndBeforePause(t *testing.T) {
+	for name, tt := range map[string]struct {
+		resumed bool
+		refused time.Duration // an end after the start that is too early
+		want    int64         // seconds of pauses, with an end after 25 minutes
+	}{"paused": {false, 9 * time.Minute, 15 * 60}, "resumed": {true, 12 * time.Minute, 10 * 60}} {
+		t.Run(name, func(t *testing.T) {
+			y := newYard(t)
+			r := y.ride(t, fleet.Active, y.vehicle(t))
+			y.travel(t, 10*time.Minute)
+			y.put(t, r.ID, to(fleet.Paused))
+			y.travel(t, 10*time.Minute)
+			if tt.resumed {
+				y.put(t, r.ID, to(fleet.Active))
+			}
+			y.travel(t, 10*time.Minute)
+			end := func(after time.Duration) (fleet.Ride, error) {
+				c := to(fleet.Completed)
+				c.EndedAt = optional.Of(rfc3339.Time(r.StartedAt.Std().Add(after)))
+				return y.tryPut(t, r.ID, c)
+			}
+			_, err := end(tt.refused)
+			wantFaults(t, "too early", err, "ended_at too_small")
+			got, err := end(25 * time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := got.PausedSeconds - tt.want; d < -1 || d > 1 || got.DurationSeconds != 25*60 {
+				t.Errorf("got %d seconds, %d of them paused; want %d", got.DurationSeconds, got.PausedSeconds, tt.want)
+			}
+		})
+	}
+}
+
 // TestOfflineRideChanges: a ride of the past has the state changes since its start.
 func TestOfflineRideChanges(t *testing.T) {
 	y := newYard(t)

@@ -814,8 +814,8 @@ func (f *simulator) openRide(c *simCity, m *simVehicle, n int) *simRide {
 		j.start(at)
 	case endsPaused:
 		j.start(at)
-		j.Status, j.pausedAt = Paused, rfc3339.Time(at.Add(2*time.Minute))
-		j.UpdatedAt = j.pausedAt
+		j.Status, j.pauseAt = Paused, rfc3339.Time(at.Add(2*time.Minute))
+		j.UpdatedAt = j.pauseAt
 		j.revision++
 	}
 	customer.OpenRideID, customer.UpdatedAt = NullString(j.ID), rfc3339.Time(at)
