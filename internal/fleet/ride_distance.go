@@ -223,7 +223,8 @@ func (s *Service) correctDistanceTx(ctx context.Context, tx *db.Tx, organization
 	if err := tx.Queue(ctx, "DELETE FROM late_distances WHERE organization_id = $1 AND ride_id = $2", organizationID, rideID); err != nil {
 		return fmt.Errorf("delete a note of late reports: %w", err)
 	}
-	if gone || !r.correctable() {
+	kept := a.now.AddDate(0, 0, -int(a.settings.TrackRetentionDays))
+	if gone || !r.correctable() || r.StartedAt.Std().Before(kept) { // what is left of an older track would lower the price
 		return nil
 	}
 	before := r
