@@ -97,7 +97,7 @@ func (s *Service) measureDistance(ctx context.Context, q db.Querier, organizatio
 	if byOdometer(r.startOdometer, last) {
 		return nil
 	}
-	t, err := s.measureTrack(ctx, q, organizationID, r)
+	t, err := s.measureTrack(ctx, q, organizationID, r, kind)
 	if err != nil {
 		return err
 	}
@@ -121,10 +121,10 @@ type measuredTrack struct {
 	first, last reading // of the odometer
 }
 
-// measureTrack measures the track of an ended ride.
-func (s *Service) measureTrack(ctx context.Context, q db.Querier, organizationID string, r *Ride) (t measuredTrack, err error) {
+// measureTrack measures the track of an ended ride of a type, which may be unknown.
+func (s *Service) measureTrack(ctx context.Context, q db.Querier, organizationID string, r *Ride, kind *VehicleType) (t measuredTrack, err error) {
 	start, end := r.StartedAt.Std(), r.EndedAt.Std()
-	var path track.Path
+	path := track.Path{MaxSpeed: topSpeed(kind)}
 	if p := r.StartLocation; p != nil {
 		path.AddPosition(start.UnixMilli(), p.Lat, p.Lng, 0)
 	}

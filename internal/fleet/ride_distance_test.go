@@ -205,6 +205,44 @@ func TestLateReportsBesideCorrection(t *testing.T) {
 	}
 }
 
+// TestImplausiblePositions: the vehicle was not where the ride begins, or jumps for single reports, or is as far as no
+// vehicle of its type can go.
+func TestImplausiblePositions(t *testing.T) {
+	const reports = 120
+	for name, tt := range map[string]struct {
+		speed    *int64 // permitted, kilometers per hour
+		position func(i int) float64
+		want     int64
+	}{
+		"another start":     {nil, func(i int) float64 { return 18_000 + float64(i)*1000/(reports-1) }, 1000},
+		"jumps":             {nil, func(i int) float64 { return float64((i + 5) % 10 / 9 * 300) }, 0},
+		"as fast as may be": {new(int64(36)), func(i int) float64 { return float64(i * 100) }, 11_900},
+		"too fast":          {new(int64(20)), func(i int) float64 { return float64(i * 100) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			kind := y.sub.VehicleTypes[0]
+			kind.MaxPermittedSpeed = tt.speed
+			y.changeSub(t, fleet.SubaccountChange{VehicleTypes: optional.Of([]fleet.VehicleType{kind})})
+			v := y.vehicle(t)
+			y.travel(t, 10*time.Minute)
+			r := y.ride(t, fleet.Active, v)
+			y.travel(t, 11*time.Minute)
+			var list []fleet.Report
+			for i := range reports {
+				list = append(list, report(&v, r.StartedAt.Std().Add(time.Duration(i+1)*5*time.Second), northBy(tt.position(i))))
+			}
+			y.record(t, list...)
+			end := to(fleet.Completed)
+			end.EndReason = optional.Of(fleet.NullString("operator"))
+			if r = y.put(t, r.ID, end); *r.DistanceMeters < tt.want-20 || *r.DistanceMeters > tt.want+20 {
+				t.Errorf("got %d meters, want %d", *r.DistanceMeters, tt.want)
+			}
+		})
+	}
+}
+
 // TestOdometer: the odometer counts if it was read at the start or during a ride of ten minutes, and at its end; late
 // readings correct the distance.
 func TestOdometer(t *testing.T) {

@@ -242,16 +242,35 @@ const (
 	// minMove is the least distance of two positions that counts, in meters: a parked vehicle's
 	// positions scatter.
 	minMove = 10.0
+	// maxOuting is the time in milliseconds in which a vehicle does not go away and come back.
+	maxOuting = 60_000
 )
 
 // Path sums up a distance along positions in the order of time. The zero value is ready.
+//
+// Positions count if the vehicle can have reached them: those that it cannot are left out, and so is a single one from
+// which it is back at once. Of a first position that is out of reach of the next ones, these count.
 type Path struct {
-	meters float64
-	count  int // positions
-	at     int64
-	lat    float64
-	lng    float64
+	MaxSpeed float64 // of the vehicle, in meters per second; 0: the constant MaxSpeed
+
+	meters float64 // up to last
+	count  int     // positions
+	last   place
+	// next is a place that the next position decides about: it is where the vehicle went from last
+	// or, if doubtful, out of reach of a last that is the first.
+	next     place
+	hasNext  bool
+	doubtful bool
 }
+
+// place is a position at a time.
+type place struct {
+	at       int64 // milliseconds
+	lat, lng float64
+	around   float64 // meters: how far the vehicle was from it at that time
+}
+
+func (p *place) distance(o *place) float64 { return geo.Distance(p.lat, p.lng, o.lat, o.lng) }
 
 // Add adds a report, unless its position is absent, inaccurate, or out of reach of the previous
 // one. A move shorter than its accuracy, or than ten meters, counts with the next one.
@@ -269,25 +288,59 @@ func (p *Path) Add(r *Report) {
 // AddPosition adds a position at a time in milliseconds. Moves of less than least meters are
 // joined with the next one.
 func (p *Path) AddPosition(at int64, lat, lng, least float64) {
+	o := place{at: at, lat: lat, lng: lng}
 	if p.count == 0 {
-		p.count, p.at, p.lat, p.lng = 1, at, lat, lng
+		p.count, p.last = 1, o
 		return
 	}
-	d := geo.Distance(p.lat, p.lng, lat, lng)
-	if d < least {
+	if p.hasNext {
+		p.decide(&o, least)
+	}
+	d := p.last.distance(&o)
+	switch {
+	case d < least:
 		p.count++
-		return
+		p.last.at, p.last.around = at, d
+	case p.reaches(&p.last, &o):
+		p.count++
+		p.next, p.hasNext, p.doubtful = o, true, false
+	case p.count == 1:
+		p.next, p.hasNext, p.doubtful = o, true, true
 	}
-	if d > MaxSpeed*(float64(at-p.at)/1000+1) {
-		return
+}
+
+// decide counts the next place or drops it, by the position after it.
+func (p *Path) decide(o *place, least float64) {
+	p.hasNext = false
+	switch {
+	case p.doubtful:
+		if !p.reaches(&p.last, o) && p.reaches(&p.next, o) {
+			p.last = p.next
+		}
+	case o.at-p.last.at <= maxOuting && p.last.distance(o) < max(least, minMove): // it is back
+	default:
+		p.meters += p.last.distance(&p.next)
+		p.last = p.next
 	}
-	p.meters += d
-	p.count++
-	p.at, p.lat, p.lng = at, lat, lng
+}
+
+// reaches reports whether the vehicle can go from one place to another.
+func (p *Path) reaches(from, to *place) bool {
+	speed := p.MaxSpeed
+	if speed == 0 {
+		speed = MaxSpeed
+	}
+	return from.distance(to) <= from.around+speed*(float64(to.at-from.at)/1000+1)
 }
 
 // Meters returns the distance; false with fewer than two positions.
-func (p *Path) Meters() (int64, bool) { return int64(math.Round(p.meters)), p.count > 1 }
+func (p *Path) Meters() (int64, bool) {
+	meters := p.meters
+	if p.hasNext && !p.doubtful {
+		meters += p.last.distance(&p.next)
+	}
+	return int64(math.Round(meters)), p.count > 1
+}
 
 // simplifiedAtOnce bounds the reports of a line that are compared with each other: the time grows
 // with their square in the worst case.

@@ -147,14 +147,23 @@ func TestPath(t *testing.T) {
 		want    int64
 		known   bool
 	}{
-		"nothing":           {nil, 0, false},
-		"one position":      {[]track.Report{at(0, 0, 0)}, 0, false},
-		"around a corner":   {[]track.Report{at(0, 0, 0), at(10, 100, 0), at(20, 100, 200)}, 300, true},
-		"scatter":           {[]track.Report{at(0, 0, 0), at(10, 3, 0), at(20, -3, 0), at(30, 2, 2)}, 0, true},
-		"slowly":            {[]track.Report{at(0, 0, 0), at(10, 6, 0), at(20, 12, 0), at(30, 18, 0), at(40, 24, 0)}, 24, true},
-		"a jump":            {[]track.Report{at(0, 0, 0), at(10, 100, 0), at(15, 90_000, 0), at(20, 200, 0)}, 200, true},
-		"an inaccurate one": {[]track.Report{at(0, 0, 0), at(10, 100, 0), inaccurate, at(30, 200, 0)}, 200, true},
-		"without position":  {[]track.Report{at(0, 0, 0), {At: 5000}, at(10, 100, 0)}, 100, true},
+		"away and back":                {[]track.Report{at(0, 0, 0), at(5, 3, 0), at(10, 300, 0), at(15, 2, 0), at(20, 100, 0)}, 100, true},
+		"away and back, slowly":        {[]track.Report{at(0, 0, 0), at(120, 300, 0), at(240, 2, 0)}, 598, true},
+		"away at the end":              {[]track.Report{at(0, 0, 0), at(10, 100, 0), at(15, 400, 0)}, 400, true},
+		"out of reach after a stop":    {[]track.Report{at(0, 0, 0), at(300, 3, 0), at(305, 5000, 0), at(310, 3, 0)}, 0, true},
+		"first out of reach":           {[]track.Report{at(0, 8000, 0), at(5, 0, 0), at(15, 100, 0), at(25, 200, 0)}, 200, true},
+		"first out of reach, standing": {[]track.Report{at(0, 8000, 0), at(5, 0, 0), at(15, 2, 0), at(2000, 0, 0)}, 0, true},
+		"second out of reach":          {[]track.Report{at(0, 0, 0), at(5, 8000, 0), at(15, 100, 0), at(25, 200, 0)}, 200, true},
+		"the first two out of reach":   {[]track.Report{at(0, 8000, 0), at(5, -8000, 0), at(15, 0, 0), at(25, 100, 0)}, 100, true},
+		"all out of reach":             {[]track.Report{at(0, 8000, 0), at(5, 0, 0)}, 0, false},
+		"nothing":                      {nil, 0, false},
+		"one position":                 {[]track.Report{at(0, 0, 0)}, 0, false},
+		"around a corner":              {[]track.Report{at(0, 0, 0), at(10, 100, 0), at(20, 100, 200)}, 300, true},
+		"scatter":                      {[]track.Report{at(0, 0, 0), at(10, 3, 0), at(20, -3, 0), at(30, 2, 2)}, 0, true},
+		"slowly":                       {[]track.Report{at(0, 0, 0), at(10, 6, 0), at(20, 12, 0), at(30, 18, 0), at(40, 24, 0)}, 24, true},
+		"a jump":                       {[]track.Report{at(0, 0, 0), at(10, 100, 0), at(15, 90_000, 0), at(20, 200, 0)}, 200, true},
+		"an inaccurate one":            {[]track.Report{at(0, 0, 0), at(10, 100, 0), inaccurate, at(30, 200, 0)}, 200, true},
+		"without position":             {[]track.Report{at(0, 0, 0), {At: 5000}, at(10, 100, 0)}, 100, true},
 	} {
 		var p track.Path
 		for i := range c.reports {
@@ -162,6 +171,19 @@ func TestPath(t *testing.T) {
 		}
 		if got, known := p.Meters(); got != c.want || known != c.known {
 			t.Errorf("%s: got %d, %v; want %d, %v", name, got, known, c.want, c.known)
+		}
+	}
+}
+
+// TestPathSpeed: a vehicle reaches what its speed allows.
+func TestPathSpeed(t *testing.T) {
+	for speed, want := range map[float64]int64{0: 1200, 60: 1200, 30: 600, 9: 300} {
+		p := track.Path{MaxSpeed: speed}
+		for _, r := range []track.Report{at(0, 0, 0), at(40, 300, 0), at(50, 600, 0), at(60, 1200, 0)} {
+			p.Add(&r)
+		}
+		if got, known := p.Meters(); got != want || !known {
+			t.Errorf("%.0f meters per second: got %d, %v; want %d", speed, got, known, want)
 		}
 	}
 }
