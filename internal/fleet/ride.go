@@ -70,18 +70,18 @@ type Ride struct {
 
 // NewRide has the fields of a ride to create (fleet-api.md 1.1, R, O and C).
 type NewRide struct {
-	SubaccountID       string            `json:"subaccount_id"` // must be the vehicle's; empty: not checked
-	ExternalID         NullString        `json:"external_id"`
-	Status             RideStatus        `json:"status"`    // empty: active
-	TripType           TripType          `json:"trip_type"` // empty: rider
-	CustomerID         NullString        `json:"customer_id"`
-	VehicleID          NullString        `json:"vehicle_id"`
-	VehicleCode        NullString        `json:"vehicle_code"` // instead of the id
-	PricingPlanID      NullString        `json:"pricing_plan_id"`
-	PricingPlanVersion *int64            `json:"pricing_plan_version"`
-	StartedAt          rfc3339.Time      `json:"started_at"` // of an active ride of an app that was offline; zero: now
-	StartLocation      *geo.Position     `json:"start_location"`
-	Metadata           map[string]string `json:"metadata"`
+	SubaccountID       string                       `json:"subaccount_id"` // must be the vehicle's; empty: not checked
+	ExternalID         NullString                   `json:"external_id"`
+	Status             RideStatus                   `json:"status"`    // empty: active
+	TripType           TripType                     `json:"trip_type"` // empty: rider
+	CustomerID         NullString                   `json:"customer_id"`
+	VehicleID          NullString                   `json:"vehicle_id"`
+	VehicleCode        NullString                   `json:"vehicle_code"` // instead of the id
+	PricingPlanID      NullString                   `json:"pricing_plan_id"`
+	PricingPlanVersion *int64                       `json:"pricing_plan_version"`
+	StartedAt          optional.Value[rfc3339.Time] `json:"started_at"` // of an active ride of an app that was offline; absent or null: now
+	StartLocation      *geo.Position                `json:"start_location"`
+	Metadata           map[string]string            `json:"metadata"`
 }
 
 // RideChange has the fields that a PUT sets. Absent fields remain.
@@ -424,7 +424,8 @@ func (s *Service) StartRideTx(ctx context.Context, tx *db.Tx, organizationID str
 	checkOneOf(&faults, "trip_type", trip, RiderTrip, RebalanceTrip, MaintenanceTrip)
 	n.StartLocation.Check(&faults, "start_location")
 	start := a.now.Truncate(time.Millisecond)
-	if at := n.StartedAt.Std(); !at.IsZero() {
+	past := n.StartedAt.Set && !n.StartedAt.Null
+	if at := n.StartedAt.Value.Std(); past {
 		start = at.Truncate(time.Millisecond)
 		a.checkPast(&faults, "started_at", at)
 		if status == Reserved {
@@ -458,7 +459,7 @@ func (s *Service) StartRideTx(ctx context.Context, tx *db.Tx, organizationID str
 	}
 
 	// A ride that was created late may have emptied the battery.
-	available := p.vehicle.State == Available || !n.StartedAt.Std().IsZero() && p.vehicle.disabledByBattery()
+	available := p.vehicle.State == Available || past && p.vehicle.disabledByBattery()
 	if !available || p.vehicle.CurrentRideID != "" {
 		return Ride{}, unavailableError(&p.vehicle)
 	}
@@ -478,7 +479,7 @@ func (s *Service) StartRideTx(ctx context.Context, tx *db.Tx, organizationID str
 	r.PaymentStatus, r.StartLocation = "not_due", n.StartLocation
 	r.Metadata = metadataOf(n.Metadata)
 	r.revision, r.vehicleTypeID, r.org = 1, kind.ID, a
-	if !n.StartedAt.Std().IsZero() {
+	if past {
 		if err := checkOverlap(ctx, tx, &faults, a.id, p.vehicle.ID, n.CustomerID, start); err != nil {
 			return Ride{}, err
 		}
@@ -1021,7 +1022,7 @@ func (s *Service) setStatus(ctx context.Context, tx *db.Tx, a orgContext, r *Rid
 	}
 	c.EndLocation.IntoPointer(&end.location)
 	c.DistanceMeters.IntoPointer(&end.meters)
-	if at := c.EndedAt.Or(rfc3339.Time{}).Std(); !at.IsZero() {
+	if at := c.EndedAt.Value.Std(); c.EndedAt.Set && !c.EndedAt.Null {
 		end.at, end.late = at.Truncate(time.Millisecond), true
 		var faults problem.Validation
 		if a.checkEnd(&faults, r, at); faults.Err() != nil {

@@ -29,7 +29,7 @@ func TestOfflineRide(t *testing.T) {
 	if got := y.storedVehicle(t, v.ID).State; got != fleet.NonOperational {
 		t.Fatalf("the vehicle is %s", got)
 	}
-	n := fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID), StartedAt: rfc3339.Time(start)}
+	n := fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID), StartedAt: optional.Of(rfc3339.Time(start))}
 	r, err := y.tryRide(t, n)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestOfflineRide(t *testing.T) {
 	// Nothing overlaps it.
 	free := y.vehicle(t)
 	at := func(v fleet.Vehicle, c fleet.Customer, after time.Duration) error {
-		_, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID), StartedAt: rfc3339.Time(start.Add(after))})
+		_, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID), StartedAt: optional.Of(rfc3339.Time(start.Add(after)))})
 		return err
 	}
 	wantFaults(t, "before it, the vehicle", at(v, y.customer(t), -time.Minute), "started_at conflict")
@@ -81,17 +81,20 @@ func TestOfflineBounds(t *testing.T) {
 	now := y.clock(t)
 	n := fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID)}
 	start := func(after time.Duration, status fleet.RideStatus) error {
-		n.StartedAt, n.Status = rfc3339.Time(now.Add(after)), status
+		n.StartedAt, n.Status = optional.Of(rfc3339.Time(now.Add(after))), status
 		_, err := y.tryRide(t, n)
 		return err
 	}
 	wantFaults(t, "in the future", start(time.Minute, ""), "started_at invalid_value")
 	wantFaults(t, "25 hours ago", start(-25*time.Hour, ""), "started_at invalid_value")
+	n.StartedAt = optional.Of(rfc3339.Time{})
+	_, err := y.tryRide(t, n)
+	wantFaults(t, "in the year 1", err, "started_at invalid_value")
 	wantFaults(t, "a reservation", start(-time.Hour, fleet.Reserved), "started_at conflict")
 	y.changeSettings(t, fleet.SettingsChange{OfflineRideHours: optional.Of(int64(0))})
 	wantFaults(t, "not allowed", start(-time.Minute, ""), "started_at invalid_value")
 	y.changeSettings(t, fleet.SettingsChange{OfflineRideHours: optional.Of(int64(24)), MaxRideMinutes: optional.Of(int64(60))})
-	n.StartedAt, n.Status = rfc3339.Time(now.Add(-5*time.Hour)), ""
+	n.StartedAt, n.Status = optional.Of(rfc3339.Time(now.Add(-5*time.Hour))), ""
 	r, err := y.tryRide(t, n)
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +106,10 @@ func TestOfflineBounds(t *testing.T) {
 		return err
 	}
 	wantFaults(t, "an end in the future", end(time.Hour, fleet.Completed), "ended_at invalid_value")
+	ancient := to(fleet.Completed)
+	ancient.EndedAt = optional.Of(rfc3339.Time{})
+	_, err = y.tryPut(t, r.ID, ancient)
+	wantFaults(t, "an end in the year 1", err, "ended_at invalid_value")
 	wantFaults(t, "an end before the start", end(-6*time.Hour, fleet.Completed), "ended_at too_small")
 	wantFaults(t, "after the longest duration", end(-3*time.Hour, fleet.Completed), "ended_at too_large")
 	wantFaults(t, "with another status", end(-4*time.Hour, fleet.Paused), "ended_at conflict")
@@ -154,7 +161,7 @@ func TestOfflineRideChanges(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
 	y.travel(t, 20*time.Minute)
-	r, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID), StartedAt: rfc3339.Time(y.clock(t).Add(-10 * time.Minute))})
+	r, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID), StartedAt: optional.Of(rfc3339.Time(y.clock(t).Add(-10 * time.Minute)))})
 	if err != nil {
 		t.Fatal(err)
 	}

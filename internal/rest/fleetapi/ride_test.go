@@ -184,6 +184,16 @@ func TestRide(t *testing.T) {
 	}
 }
 
+// TestYearOne: a time that has the value of an absent one is refused like any other that is too long ago.
+func TestYearOne(t *testing.T) {
+	p := newRig(t).live.tenant(t, ours)
+	const yearOne = "0001-01-01T00:00:00Z"
+	start := fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer(), "started_at": yearOne}
+	refused(t, "started_at", p.Do("POST", "/rides", jsonOf(t, start)), 422, "validation_failed")
+	end := fields{"status": "completed", "ended_at": yearOne}
+	refused(t, "ended_at", p.Do("PUT", "/rides/"+p.ride().text("id"), jsonOf(t, end)), 422, "validation_failed")
+}
+
 // TestOnce sends a create twice under one Idempotency-Key.
 func TestOnce(t *testing.T) {
 	r := newRig(t)
