@@ -244,7 +244,10 @@ func (s *Service) correctDistanceTx(ctx context.Context, tx *db.Tx, organization
 	}
 	r.setPrice(terms, p.subaccount, r.Usage())
 	price := r.Price.Adjusted(r.AdjustmentAmount)
-	r.Price, r.PaymentStatus = &price, unpaid(price)
+	r.Price, r.PaymentStatus = &price, before.PaymentStatus
+	if before.PaymentStatus == unpaid(*before.Price) { // else a request has set it
+		r.PaymentStatus = unpaid(price)
+	}
 	return s.updateRide(ctx, tx, a, &before, &r)
 }
 

@@ -131,6 +131,45 @@ func TestDistanceOutOfContact(t *testing.T) {
 	}
 }
 
+// TestPaymentOfLateReports: a late report makes a free ride due, but not one that a request has made not due.
+func TestPaymentOfLateReports(t *testing.T) {
+	for name, tt := range map[string]struct {
+		unlock int64
+		set    string
+		want   string
+	}{
+		"free":                    {0, "", "due"},
+		"not free":                {100, "", "due"},
+		"not free, but not due":   {100, "not_due", "not_due"},
+		"free, but due by itself": {0, "due", "due"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			y.changePlan(t, fleet.PlanChange{
+				UnlockAmount: optional.Of(tt.unlock), PerMinute: optional.Of([]tariff.Segment(nil)), PerKilometer: optional.Of([]tariff.Segment{{Rate: 100, Interval: 1}}),
+			})
+			v := y.vehicle(t)
+			r := y.ride(t, fleet.Active, v)
+			start := r.StartedAt.Std()
+			y.travel(t, 8*time.Minute)
+			end := to(fleet.Completed)
+			end.EndLocation = optional.Of(*inside())
+			r = y.put(t, r.ID, end)
+			if tt.set != "" {
+				y.put(t, r.ID, fleet.RideChange{PaymentStatus: optional.Of(tt.set)})
+			}
+			y.record(t, report(&v, start.Add(2*time.Minute), northBy(1000)), report(&v, start.Add(6*time.Minute), northBy(2000)))
+			if err := fleet.CorrectDistances(t.Context(), y.Service); err != nil {
+				t.Fatal(err)
+			}
+			if then := y.storedRide(t, r.ID); then.Price.TotalAmount != tt.unlock+400 || then.PaymentStatus != tt.want {
+				t.Errorf("got %d, %s; want %d, %s", then.Price.TotalAmount, then.PaymentStatus, tt.unlock+400, tt.want)
+			}
+		})
+	}
+}
+
 // TestDistanceOfExpiredTrack: a late report leaves the distance of a ride whose track is no longer whole.
 func TestDistanceOfExpiredTrack(t *testing.T) {
 	y := newYard(t)
