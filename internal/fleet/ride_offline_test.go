@@ -200,7 +200,7 @@ func TestRideChangePlaces(t *testing.T) {
 		report(&v, start.Add(-time.Minute), northBy(1000)), report(&v, start.Add(10*time.Minute), northBy(2000)),
 		report(&v, start.Add(39*time.Minute), northBy(9000)),
 	)
-	r, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID), StartedAt: rfc3339.Time(start)})
+	r, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID), StartedAt: optional.Of(rfc3339.Time(start))})
 	if err != nil {
 		t.Fatal(err)
 	}
