@@ -43,8 +43,12 @@ function read(event: FleetWebhookPayload): [id: string, own: unknown] {
     case "ride.completed":
     case "ride.cancelled":
     case "ride.updated":
+    case "ride.price_adjusted":
+    case "ride.payment_updated":
       return [event.data.ride.id, event.data.ride.price?.total_amount];
     case "vehicle.state_changed":
+    case "vehicle.comms_lost":
+    case "vehicle.comms_restored":
       return [event.data.vehicle.id, event.data.state_change?.battery_percent];
     case "vehicle.created":
     case "vehicle.updated":
