@@ -50,16 +50,16 @@ func relayEach(ctx context.Context, waiting func(context.Context) ([]string, err
 
 func (a *App) relayAlertsOf(ctx context.Context, organizationID string) error {
 	list, err := a.Fleet.NextAlerts(ctx, organizationID, alertBatch)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	members, err := a.Accounts.Members(ctx, organizationID)
 	if err != nil {
 		return err
 	}
 	for i := range list {
 		l := &list[i]
-		users, err := a.alertRecipients(ctx, organizationID, l)
-		if err != nil {
-			return err
-		}
-		alert := a.deskAlert(l, users)
+		alert := a.deskAlert(l, alertRecipients(l, members))
 		if alert.CreateTicket {
 			if alert.FormerTicket, err = a.Fleet.FormerTicket(ctx, organizationID, &l.Alert); err != nil {
 				return err
@@ -81,23 +81,25 @@ func (a *App) relayAlertsOf(ctx context.Context, organizationID string) error {
 
 // alertRecipients returns the ids of the users to notify of an alert: those of its rule, or the admins
 // if none of them is a member any more.
-func (a *App) alertRecipients(ctx context.Context, organizationID string, l *fleet.AlertRelay) ([]string, error) {
-	if l.Notify != fleet.NotifyUsers && l.Notify != fleet.NotifyAdmins {
-		return nil, nil
+func alertRecipients(l *fleet.AlertRelay, members []account.User) []string {
+	switch l.Notify {
+	case fleet.NotifyUsers:
+		return membersOrAdmins(l.UserIDs, members)
+	case fleet.NotifyAdmins:
+		return adminIDs(members)
 	}
-	members, err := a.Accounts.Members(ctx, organizationID)
-	if err != nil {
-		return nil, err
+	return nil
+}
+
+// membersOrAdmins returns those of ids that are members, or the ids of the admins if none is.
+func membersOrAdmins(ids []string, members []account.User) []string {
+	found := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+		return !slices.ContainsFunc(members, func(m account.User) bool { return m.ID == id })
+	})
+	if len(found) == 0 {
+		return adminIDs(members)
 	}
-	if l.Notify == fleet.NotifyUsers {
-		named := slices.DeleteFunc(slices.Clone(l.UserIDs), func(id string) bool {
-			return !slices.ContainsFunc(members, func(m account.User) bool { return m.ID == id })
-		})
-		if len(named) > 0 {
-			return named, nil
-		}
-	}
-	return adminIDs(members), nil
+	return found
 }
 
 // relayOverdueTasks writes the notices of overdue tasks of production, as relayAlerts does: each
@@ -135,10 +137,7 @@ func (a *App) relayOverdueTasksOf(ctx context.Context, organizationID string) er
 // taskRecipients returns the ids of the users to notify of an overdue task: its assignee, or the
 // admins if it has none or a former member.
 func taskRecipients(t *fleet.Task, members []account.User) []string {
-	if slices.ContainsFunc(members, func(m account.User) bool { return m.ID == string(t.AssigneeID) }) {
-		return []string{string(t.AssigneeID)}
-	}
-	return adminIDs(members)
+	return membersOrAdmins([]string{string(t.AssigneeID)}, members)
 }
 
 // adminIDs returns the ids of the admins.
