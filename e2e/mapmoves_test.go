@@ -214,8 +214,8 @@ func TestBackToShape(t *testing.T) {
 	}
 }
 
-// TestOpenFiles: a file that has no shape says so and changes nothing; what else a file has is
-// skipped, and counted.
+// TestOpenFiles: a file without a shape has a message and changes nothing; other geometries beside a
+// shape are skipped and counted.
 func TestOpenFiles(t *testing.T) {
 	p := start(t)
 	_, u := p.organization("Wheels")

@@ -21,18 +21,16 @@ import (
 // hasty opens a database with short limits.
 func hasty(t *testing.T, rawURL string) *db.DB {
 	t.Helper()
-	d, err := db.Open(t.Context(), rawURL, db.Hasty())
+	var err error
 	for range 10 { // the limits are short for a busy machine
-		if err == nil {
-			break
+		var d *db.DB
+		if d, err = db.Open(t.Context(), rawURL, db.Hasty()); err == nil {
+			t.Cleanup(func() { d.Close() })
+			return d
 		}
-		d, err = db.Open(t.Context(), rawURL, db.Hasty())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	return d
+	t.Fatal(err)
+	return nil
 }
 
 // ice carries connections to a server, and passes nothing on while it is frozen.

@@ -55,9 +55,9 @@ func topSpeed(kind *VehicleType) float64 {
 	return 2 * float64(*kind.MaxPermittedSpeed) / 3.6
 }
 
-// odometerDistance returns the meters of a ride of a type from one value of the odometer to a reading since the
-// start and not after end, apart from the error of clocks; nil without such a reading, or if the
-// vehicle cannot have gone so far.
+// odometerDistance returns the meters of a ride of a type from one value of the odometer to a reading
+// since the start and not after end, apart from the error of clocks; nil without such a reading, or
+// if the vehicle cannot have gone so far.
 func (r *Ride) odometerDistance(kind *VehicleType, from *int64, to reading, end time.Time) *int64 {
 	if from == nil || to.meters < *from || to.at.Before(r.StartedAt.Std()) || to.at.After(end.Add(maxReportAhead)) {
 		return nil
@@ -81,9 +81,9 @@ func lineDistance(from, to *geo.Position) *int64 {
 	return new(min(int64(math.Round(geo.Distance(from.Lat, from.Lng, to.Lat, to.Lng))), tariff.MaxMeters))
 }
 
-// measureDistance sets the distance of an ended ride of a type, which may be unknown: by the odometer, if it was read at the start or
-// during the ride, and at its end; else along the track, else along the great circle. last is a reading
-// of the odometer that may not be part of the track.
+// measureDistance sets the distance of an ended ride of a type, which may be unknown: by the
+// odometer, if it was read at the start or during the ride, and at its end; else along the track, else
+// along the great circle. last is a reading of the odometer that may not be part of the track.
 func (s *Service) measureDistance(ctx context.Context, q db.Querier, organizationID string, r *Ride, kind *VehicleType, last reading) error {
 	end := r.EndedAt.Std()
 	atEnd := end.Add(-odometerGrace)

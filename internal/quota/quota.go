@@ -13,9 +13,9 @@
 // [Storage] is the sum of the files in the blob store: attachments, loaded pictures of mails, and
 // raw requests that are too large for their row, and of the files in other databases
 // ([Config].Elsewhere), which are not part of the row of use. Equal files count each time, although
-// the store has them once. The row of a file stores whether it is counted. So files that were stored before the
-// organization had a limit, or by a previous version of the program, can be counted later, in steps
-// and while others write, and deleting a file gives back exactly what was counted.
+// the store has them once. The row of a file stores whether it is counted. So files that were stored
+// before the organization had a limit, or by a previous version of the program, can be counted later,
+// in steps and while others write, and deleting a file gives back exactly its counted size.
 //
 // [Messages] are the messages to and from customers since midnight UTC, without notes. Deleting one
 // gives nothing back.

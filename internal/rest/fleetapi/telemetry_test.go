@@ -358,7 +358,7 @@ func (w *weighing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// liveHeap returns the size of what is in use, in bytes.
+// liveHeap returns the size of the objects in use, in bytes.
 func liveHeap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

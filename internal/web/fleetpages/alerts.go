@@ -212,7 +212,8 @@ const alertActions = ", raise an alert and notify {notify}{create_task?, create 
 // alertScope names the vehicle types and the zones of a rule.
 type alertScope struct{ types, zones string }
 
-// alertScope returns the names of what limits a rule. zones are those that are known.
+// alertScope returns the names of the vehicle types and zones of a rule, of zones the first ones by
+// the options of the form.
 func (p *pages) alertScope(ctx context.Context, r *web.Request, rule *fleet.AlertRule, subs []fleet.Subaccount, zones []web.Option) (alertScope, error) {
 	scope := alertScope{"all vehicles", "anywhere"}
 	if rule.Kind == fleet.LeftZone {
@@ -478,9 +479,9 @@ func (p *pages) alertRuleFields(k *alertKind, rule *fleet.AlertRule, scope alert
 	return fields, layout(fields, part{"", "", len(what), false}, part{"Actions", "", 0, false})
 }
 
-// limits are the options of a field that limits a rule to one of list. names are those of what the
-// rule has: of several the form has one option, which leaves them, and one that is not in the list
-// has its own.
+// limits are the options of a field that limits a rule to one of list. has are the ids that limit it
+// now, and names their names: several have one option together, which leaves them, and one that is
+// not in the list has its own.
 func limits(none, names string, has []string, list []web.Option) []web.Option {
 	switch {
 	case len(has) > 1:

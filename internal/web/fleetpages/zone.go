@@ -625,8 +625,8 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 	return p.renderZoneForm(w, r, z, isNew, fields, body, &n)
 }
 
-// saveZone creates or updates z, whose fields are by stored. If fields are invalid, it sets their
-// errors and returns nil.
+// saveZone creates or updates z. stored returns the fields of a zone as they are stored. If fields are
+// invalid, it sets their errors and returns nil.
 func (p *pages) saveZone(r *web.Request, fields web.Fields, stored func(*fleet.Zone) web.Fields, t *formInput, z *fleet.Zone, isNew bool, n fleet.NewZone) (*fleet.Zone, error) {
 	var saved fleet.Zone
 	ok, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
