@@ -2380,8 +2380,8 @@ type FleetEventRide struct {
 	CustomerID *string `json:"customer_id"`
 	// Given with completion; else by the odometer, if it was reported at the start or during the
 	// ride, and at its end; else along the positions that the vehicle reported; else the straight
-	// line from start to end. Reports that come later correct what was measured, and the price,
-	// until the ride is paid for.
+	// line from start to end. Later reports correct a measured distance, and the price, until the
+	// ride is paid for.
 	DistanceMeters *int64 `json:"distance_meters"`
 	// From start to end, or to now, pauses included.
 	DurationSeconds *int64 `json:"duration_seconds"`
@@ -3520,8 +3520,8 @@ type Ride struct {
 	CustomerID *string `json:"customer_id"`
 	// Given with completion; else by the odometer, if it was reported at the start or during the
 	// ride, and at its end; else along the positions that the vehicle reported; else the straight
-	// line from start to end. Reports that come later correct what was measured, and the price,
-	// until the ride is paid for.
+	// line from start to end. Later reports correct a measured distance, and the price, until the
+	// ride is paid for.
 	DistanceMeters *int64 `json:"distance_meters"`
 	// From start to end, or to now, pauses included.
 	DurationSeconds int64 `json:"duration_seconds"`
@@ -3656,8 +3656,8 @@ type RideUpdate struct {
 	CancelReason Optional[RideUpdateEndReason] `json:"cancel_reason,omitzero"`
 	// Given with completion; else by the odometer, if it was reported at the start or during the
 	// ride, and at its end; else along the positions that the vehicle reported; else the straight
-	// line from start to end. Reports that come later correct what was measured, and the price,
-	// until the ride is paid for.
+	// line from start to end. Later reports correct a measured distance, and the price, until the
+	// ride is paid for.
 	DistanceMeters Optional[int64] `json:"distance_meters,omitzero"`
 	// Likewise.
 	EndLocation Optional[PositionInput] `json:"end_location,omitzero"`

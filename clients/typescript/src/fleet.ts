@@ -953,8 +953,8 @@ export interface FleetEventRide {
   /**
    * Given with completion; else by the odometer, if it was reported at the start or during the
    * ride, and at its end; else along the positions that the vehicle reported; else the straight
-   * line from start to end. Reports that come later correct what was measured, and the price, until
-   * the ride is paid for.
+   * line from start to end. Later reports correct a measured distance, and the price, until the
+   * ride is paid for.
    */
   distance_meters?: number | null;
   /** From start to end, or to now, pauses included. */
@@ -1747,8 +1747,8 @@ export interface Ride {
   /**
    * Given with completion; else by the odometer, if it was reported at the start or during the
    * ride, and at its end; else along the positions that the vehicle reported; else the straight
-   * line from start to end. Reports that come later correct what was measured, and the price, until
-   * the ride is paid for.
+   * line from start to end. Later reports correct a measured distance, and the price, until the
+   * ride is paid for.
    */
   distance_meters: number | null;
   /** From start to end, or to now, pauses included. */
@@ -1875,8 +1875,8 @@ export interface RideUpdate {
   /**
    * Given with completion; else by the odometer, if it was reported at the start or during the
    * ride, and at its end; else along the positions that the vehicle reported; else the straight
-   * line from start to end. Reports that come later correct what was measured, and the price, until
-   * the ride is paid for.
+   * line from start to end. Later reports correct a measured distance, and the price, until the
+   * ride is paid for.
    */
   distance_meters?: number | null | undefined;
   /** Likewise. */

@@ -499,8 +499,8 @@ final class Rides
      *     - `cancel_reason`: Defaults to rider.
      *     - `distance_meters`: Given with completion; else by the odometer, if it was reported at the start or
      *       during the ride, and at its end; else along the positions that the vehicle reported; else the straight
-     *       line from start to end. Reports that come later correct what was measured, and the price, until the
-     *       ride is paid for.
+     *       line from start to end. Later reports correct a measured distance, and the price, until the ride is
+     *       paid for.
      *     - `end_location`: Likewise.
      *     - `end_reason`: Defaults to rider. operator skips the check of zones and the fee.
      *     - `ended_at`: When it was completed or cancelled. Given with completion by an app that was offline;

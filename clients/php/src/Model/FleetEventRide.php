@@ -25,8 +25,8 @@ final class FleetEventRide extends Record
         /**
          * Given with completion; else by the odometer, if it was reported at the start or during the ride,
          * and at its end; else along the positions that the vehicle reported; else the straight line from
-         * start to end. Reports that come later correct what was measured, and the price, until the ride is
-         * paid for.
+         * start to end. Later reports correct a measured distance, and the price, until the ride is paid
+         * for.
          */
         public readonly ?int $distanceMeters,
         /** From start to end, or to now, pauses included. */

@@ -282,8 +282,8 @@ class FleetEventRide(Record):
     distance_meters: int | None
     """Given with completion; else by the odometer, if it was reported at the start or during the
     ride, and at its end; else along the positions that the vehicle reported; else the
-    straight line from start to end. Reports that come later correct what was measured, and
-    the price, until the ride is paid for.
+    straight line from start to end. Later reports correct a measured distance, and the price,
+    until the ride is paid for.
     """
     duration_seconds: int | None
     """From start to end, or to now, pauses included."""

@@ -1320,8 +1320,8 @@ class Ride(Record):
     distance_meters: int | None
     """Given with completion; else by the odometer, if it was reported at the start or during the
     ride, and at its end; else along the positions that the vehicle reported; else the
-    straight line from start to end. Reports that come later correct what was measured, and
-    the price, until the ride is paid for.
+    straight line from start to end. Later reports correct a measured distance, and the price,
+    until the ride is paid for.
     """
     duration_seconds: int
     """From start to end, or to now, pauses included."""
@@ -1452,8 +1452,8 @@ class RideUpdate(TypedDict, total=False):
     distance_meters: int | None
     """Given with completion; else by the odometer, if it was reported at the start or during the
     ride, and at its end; else along the positions that the vehicle reported; else the
-    straight line from start to end. Reports that come later correct what was measured, and
-    the price, until the ride is paid for.
+    straight line from start to end. Later reports correct a measured distance, and the price,
+    until the ride is paid for.
     """
     end_location: PositionInput | None
     """Likewise."""

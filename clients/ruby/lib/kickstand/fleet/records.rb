@@ -694,7 +694,7 @@ module Kickstand
     member :customer_id
     # @return [Integer, nil] Given with completion; else by the odometer, if it was reported at the start or during the
     #   ride, and at its end; else along the positions that the vehicle reported; else the straight line from start to
-    #   end. Reports that come later correct what was measured, and the price, until the ride is paid for.
+    #   end. Later reports correct a measured distance, and the price, until the ride is paid for.
     member :distance_meters
     # @return [Integer, nil] From start to end, or to now, pauses included.
     member :duration_seconds
@@ -1520,7 +1520,7 @@ module Kickstand
     member :customer_id
     # @return [Integer, nil] Given with completion; else by the odometer, if it was reported at the start or during the
     #   ride, and at its end; else along the positions that the vehicle reported; else the straight line from start to
-    #   end. Reports that come later correct what was measured, and the price, until the ride is paid for.
+    #   end. Later reports correct a measured distance, and the price, until the ride is paid for.
     member :distance_meters
     # @return [Integer] From start to end, or to now, pauses included.
     member :duration_seconds

@@ -152,8 +152,8 @@ module Kickstand
       # @param cancel_reason [String, nil] Defaults to rider. One of {RideUpdateEndReason}.
       # @param distance_meters [Integer, nil] Given with completion; else by the odometer, if it was reported at the
       #   start or during the ride, and at its end; else along the positions that the vehicle reported; else the
-      #   straight line from start to end. Reports that come later correct what was measured, and the price, until the
-      #   ride is paid for.
+      #   straight line from start to end. Later reports correct a measured distance, and the price, until the ride is
+      #   paid for.
       # @param end_location [Hash, Record, nil] Likewise.
       # @option end_location [Float, Integer] :accuracy_meters
       # @option end_location [Float, Integer] :heading Degrees clockwise from north.
