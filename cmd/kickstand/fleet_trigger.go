@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -15,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 type fleetTriggerCmd struct {
@@ -217,11 +219,12 @@ func (t *fleetTrigger) vehicle(ctx context.Context, name event.Name) (string, er
 	if err != nil || name != event.VehicleCommsRestored {
 		return id, err
 	}
-	// A report of a later time.
 	return t.write(ctx, func(tx *db.Tx) (string, error) {
 		v, err := t.LockVehicleTx(ctx, tx, t.organizationID, id)
 		if err == nil {
-			_, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, fleet.VehicleChange{Location: optional.Of(*like.Location)}, t.by)
+			// Only a report later than the last one restores contact, and times are whole milliseconds.
+			report := fleet.VehicleChange{Location: optional.Of(*like.Location), LastReportedAt: optional.Of(rfc3339.Time(tx.Now.Add(time.Millisecond)))}
+			_, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, report, t.by)
 		}
 		return id, err
 	})

@@ -6,12 +6,16 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
@@ -83,4 +87,32 @@ func TestFleetTrigger(t *testing.T) {
 	if _, err := kickstand("fleet", "trigger", "ticket.created", "--org=acme"); err == nil {
 		t.Error("an unknown event was accepted")
 	}
+}
+
+// Each trigger causes its event, even if no time passes between its changes.
+func TestFleetTriggerAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))) // the sandbox has a past
+		d := dbtest.NewFleetSQLite(t)
+		trigger := fleetTrigger{&app.Fleet{Service: fleet.Open(fleet.Config{DB: d}), DB: d}, "org-1", fleet.Actor{Type: "system"}}
+		if err := trigger.Provision(t.Context(), fleet.Organization{ID: trigger.organizationID, Name: "Acme"}); err != nil {
+			t.Fatal(err)
+		}
+		_, last, err := trigger.OpenStream(t.Context(), trigger.organizationID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range event.FleetNames {
+			if _, err := trigger.make(t.Context(), name); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			list, err := trigger.EventsAfter(t.Context(), d, trigger.organizationID, last, 100)
+			if err != nil || !slices.ContainsFunc(list, func(e fleet.Event) bool { return e.Name == name }) {
+				t.Errorf("%s caused only %d other events, %v", name, len(list), err)
+			}
+			if len(list) > 0 {
+				last = list[len(list)-1].Sequence
+			}
+		}
+	})
 }
