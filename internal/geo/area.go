@@ -114,7 +114,7 @@ func (a Area) MarshalJSON() ([]byte, error) {
 // and turns rings. The error is Invalid, with one issue invalid_geometry at
 // geometry.
 func (a *Area) UnmarshalJSON(text []byte) error {
-	made, err := parseArea(text)
+	made, err := ParseArea(text)
 	if err != nil {
 		var v problem.Validation
 		v.AddCode("invalid_geometry", "geometry", "%v", err)
@@ -124,7 +124,20 @@ func (a *Area) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-func parseArea(text []byte) (Area, error) {
+// ShapeError describes why polygons are not a valid [Area].
+type ShapeError struct {
+	message string
+	// Drawn is the description for a person who draws: without numbers of polygons, rings and
+	// positions, and with places as latitude and longitude.
+	Drawn string
+}
+
+// Error returns the description in the terms of GeoJSON.
+func (e *ShapeError) Error() string { return e.message }
+
+// ParseArea returns the area of a GeoJSON Polygon or MultiPolygon, normalized as
+// [Area.UnmarshalJSON] does. The error of polygons that are not an area is a [*ShapeError].
+func ParseArea(text []byte) (Area, error) {
 	var g struct {
 		Type        string          `json:"type"`
 		Coordinates json.RawMessage `json:"coordinates"`
@@ -151,24 +164,25 @@ func parseArea(text []byte) (Area, error) {
 
 // NewArea returns the area of polygons in the form of GeoJSON: lists of rings, which
 // are lists of positions [longitude, latitude]. It normalizes them like
-// [Area.UnmarshalJSON].
+// [Area.UnmarshalJSON]. The error is a [*ShapeError].
 func NewArea(polygons [][][][]float64) (Area, error) {
 	if len(polygons) == 0 {
-		return Area{}, fmt.Errorf("has no polygon")
+		return Area{}, &ShapeError{"has no polygon", "has no corners"}
 	}
 	positions := 0
 	a := Area{shape: make(orb.MultiPolygon, len(polygons)), polygons: make([]polygon, len(polygons))}
 	for i, rings := range polygons {
 		if len(rings) == 0 {
-			return Area{}, fmt.Errorf("polygon %d has no ring", i)
+			return Area{}, &ShapeError{fmt.Sprintf("polygon %d has no ring", i), "has a part without corners"}
 		}
 		for j, given := range rings {
 			if positions += len(given); positions > maxPositions {
-				return Area{}, fmt.Errorf("has more than %d positions", maxPositions)
+				return Area{}, &ShapeError{fmt.Sprintf("has more than %d positions", maxPositions), fmt.Sprintf("has more than %d corners", maxPositions)}
 			}
-			line, r, err := ringOf(given)
-			if err != nil {
-				return Area{}, fmt.Errorf("ring %d of polygon %d %w", j, i, err)
+			line, r, fault := ringOf(given)
+			if fault != nil {
+				fault.message = fmt.Sprintf("ring %d of polygon %d %s", j, i, fault.message)
+				return Area{}, fault
 			}
 			a.shape[i] = append(a.shape[i], line)
 			a.polygons[i] = append(a.polygons[i], r)
@@ -191,16 +205,17 @@ func NewArea(polygons [][][][]float64) (Area, error) {
 }
 
 // ringOf returns a ring in stored form and on the grid.
-func ringOf(positions [][]float64) (orb.Ring, ring, error) {
+func ringOf(positions [][]float64) (orb.Ring, ring, *ShapeError) {
 	var line orb.Ring
 	var r ring
 	for i, p := range positions {
 		if len(p) < 2 {
-			return nil, r, fmt.Errorf("has an invalid position %d: must be [longitude, latitude]", i)
+			return nil, r, &ShapeError{fmt.Sprintf("has an invalid position %d: must be [longitude, latitude]", i), "has a position that is not [longitude, latitude]"}
 		}
 		// Also refuses NaN.
 		if !(math.Abs(p[0]) <= 180 && math.Abs(p[1]) <= 90) {
-			return nil, r, fmt.Errorf("is out of range at position %d: longitudes are from -180 to 180, latitudes from -90 to 90", i)
+			const ranges = "longitudes are from -180 to 180, latitudes from -90 to 90"
+			return nil, r, &ShapeError{fmt.Sprintf("is out of range at position %d: %s", i, ranges), "has a corner out of range: " + ranges}
 		}
 		at := toGrid(p[0], p[1])
 		if n := len(r.points); n > 0 {
@@ -208,7 +223,10 @@ func ringOf(positions [][]float64) (orb.Ring, ring, error) {
 				continue
 			}
 			if dx := r.points[n-1].x - at.x; max(dx, -dx) > 180*perDegree {
-				return nil, r, fmt.Errorf("has an edge longer than 180 degrees at position %d: cut it at the antimeridian into two polygons", i)
+				return nil, r, &ShapeError{
+					fmt.Sprintf("has an edge longer than 180 degrees at position %d: cut it at the antimeridian into two polygons", i),
+					"has an edge longer than 180 degrees: draw one part on each side of the antimeridian",
+				}
 			}
 		}
 		line, r.points = append(line, orb.Point{p[0], p[1]}), append(r.points, at)
@@ -216,9 +234,9 @@ func ringOf(positions [][]float64) (orb.Ring, ring, error) {
 	last := len(r.points) - 1
 	switch {
 	case last < 1 || r.points[0] != r.points[last]:
-		return nil, r, fmt.Errorf("is not closed: the last position must equal the first")
+		return nil, r, &ShapeError{"is not closed: the last position must equal the first", "has an outline that does not end where it starts"}
 	case last < 3:
-		return nil, r, fmt.Errorf("has fewer than 3 distinct positions")
+		return nil, r, &ShapeError{"has fewer than 3 distinct positions", "must have at least 3 different corners"}
 	}
 	line[last] = line[0]
 	r.low, r.high = r.points[0], r.points[0]

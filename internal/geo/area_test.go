@@ -2,8 +2,10 @@ package geo_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -240,6 +242,9 @@ func TestAreaForm(t *testing.T) {
 	}
 }
 
+// numbered matches the parts of shapes that only GeoJSON numbers.
+var numbered = regexp.MustCompile(`\b(polygons?|rings?) |, [0-9]+,`)
+
 func TestAreaRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ in, want string }{
 		"a point":                 {`{"type":"Point","coordinates":[0,0]}`, "must be a GeoJSON Polygon or MultiPolygon"},
@@ -288,8 +293,22 @@ func TestAreaRefused(t *testing.T) {
 		if err := json.Unmarshal([]byte(tt.in), &a); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", name, err, tt.want)
 		}
+		_, err := geo.ParseArea([]byte(tt.in))
+		if e, ok := errors.AsType[*geo.ShapeError](err); ok && (e.Drawn == "" || numbered.MatchString(e.Drawn)) {
+			t.Errorf("%s: for a person who draws: %q", name, e.Drawn)
+		}
 	}
 	area(t, `{"type":"Polygon","coordinates":[`+ring(9_999)+`]}`)
+	for in, want := range map[string]string{
+		`[[[0,0],[10,20],[10,0],[0,20],[0,0]]]`:        "has an outline that crosses or touches itself near 20, 0",
+		`[[[0,0],[10,0],[10,90.1],[0,0]]]`:             "has a corner out of range: longitudes are from -180 to 180, latitudes from -90 to 90",
+		`[` + square + `,[[5,5],[15,6],[15,4],[5,5]]]`: "has an outline and a hole, or two holes, that cross near 0, 10",
+	} {
+		_, err := geo.ParseArea([]byte(`{"type":"Polygon","coordinates":` + in + `}`))
+		if e, ok := errors.AsType[*geo.ShapeError](err); !ok || e.Drawn != want {
+			t.Errorf("%s: got %+v, want %q", in, err, want)
+		}
+	}
 }
 
 func TestAreaContains(t *testing.T) {

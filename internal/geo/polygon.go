@@ -304,14 +304,15 @@ func (s *sweep) neighbours(i, j int) error {
 // contactError is the error of rings, or one ring, that meet illegally.
 func (s *sweep) contactError(a, b int, how string, at point) error {
 	one, other := s.rings[min(a, b)], s.rings[max(a, b)]
-	near := fmt.Sprintf("near [%v, %v]", float64(at.x)/perDegree, float64(at.y)/perDegree)
+	lng, lat := float64(at.x)/perDegree, float64(at.y)/perDegree
+	near, place := fmt.Sprintf("near [%v, %v]", lng, lat), fmt.Sprintf("near %v, %v", lat, lng)
 	switch {
 	case a == b:
-		return fmt.Errorf("polygon %d has a ring, %d, that crosses or touches itself %s", one.polygon, one.ring, near)
+		return &ShapeError{fmt.Sprintf("polygon %d has a ring, %d, that crosses or touches itself %s", one.polygon, one.ring, near), "has an outline that crosses or touches itself " + place}
 	case one.polygon == other.polygon:
-		return fmt.Errorf("polygon %d has rings, %d and %d, that %s %s", one.polygon, one.ring, other.ring, how, near)
+		return &ShapeError{fmt.Sprintf("polygon %d has rings, %d and %d, that %s %s", one.polygon, one.ring, other.ring, how, near), "has an outline and a hole, or two holes, that " + how + " " + place}
 	}
-	return fmt.Errorf("has polygons, %d and %d, that %s %s", one.polygon, other.polygon, how, near)
+	return &ShapeError{fmt.Sprintf("has polygons, %d and %d, that %s %s", one.polygon, other.polygon, how, near), "has two parts that " + how + " " + place}
 }
 
 // placementError returns the error of a ring in a wrong place.
@@ -322,11 +323,11 @@ func (s *sweep) placementError(r swept) error {
 	}
 	switch {
 	case r.ring == 0 && r.parent >= 0 && in.ring == 0:
-		return fmt.Errorf("has polygons, %d and %d, that overlap", in.polygon, r.polygon)
+		return &ShapeError{fmt.Sprintf("has polygons, %d and %d, that overlap", in.polygon, r.polygon), "has two parts that overlap"}
 	case r.ring > 0 && (r.parent < 0 || in.polygon != r.polygon):
-		return fmt.Errorf("polygon %d has a hole, ring %d, that leaves it", r.polygon, r.ring)
+		return &ShapeError{fmt.Sprintf("polygon %d has a hole, ring %d, that leaves it", r.polygon, r.ring), "has a hole outside of its outline"}
 	case r.ring > 0 && in.ring > 0:
-		return fmt.Errorf("polygon %d has a hole, ring %d, in another, ring %d", r.polygon, r.ring, in.ring)
+		return &ShapeError{fmt.Sprintf("polygon %d has a hole, ring %d, in another, ring %d", r.polygon, r.ring, in.ring), "has a hole in another hole"}
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -422,45 +421,13 @@ func (t *formInput) shape(name string) (a geo.Area) {
 			text = string(feature.Features[0].Geometry)
 		}
 	}
-	if err := a.UnmarshalJSON([]byte(text)); err != nil {
-		if e, ok := errors.AsType[*problem.Error](err); ok && len(e.Issues) > 0 {
-			t.v.AddCode("invalid_geometry", name, "%s", shapeFault(e.Issues[0].Message))
-		} else {
-			t.v.AddCode("invalid_geometry", name, "must be a GeoJSON Polygon or MultiPolygon")
-		}
+	a, err := geo.ParseArea([]byte(text))
+	if e, ok := errors.AsType[*geo.ShapeError](err); ok {
+		t.v.AddCode("invalid_geometry", name, "%s", e.Drawn)
+	} else if err != nil {
+		t.v.AddCode("invalid_geometry", name, "%v", err)
 	}
 	return a
-}
-
-// shapeFaults are the errors of [geo.Area] by patterns, and what they mean to somebody who draws.
-// Places are latitude and longitude, as in the form.
-var shapeFaults = []struct {
-	pattern *regexp.Regexp
-	words   string
-}{
-	{regexp.MustCompile(`^polygon \d+ has a ring, \d+, that crosses or touches itself near \[(.*), (.*)\]$`), "has an outline that crosses or touches itself near $2, $1"},
-	{regexp.MustCompile(`^polygon \d+ has rings, \d+ and \d+, that (.*) near \[(.*), (.*)\]$`), "has an outline and a hole, or two holes, that $1 near $3, $2"},
-	{regexp.MustCompile(`^has polygons, \d+ and \d+, that (.*) near \[(.*), (.*)\]$`), "has two parts that $1 near $3, $2"},
-	{regexp.MustCompile(`^has polygons, \d+ and \d+, that overlap$`), "has two parts that overlap"},
-	{regexp.MustCompile(`^polygon \d+ has a hole, ring \d+, that leaves it$`), "has a hole outside of its outline"},
-	{regexp.MustCompile(`^polygon \d+ has a hole, ring \d+, in another, ring \d+$`), "has a hole in another hole"},
-	{regexp.MustCompile(`^polygon \d+ has no ring$`), "has a part without corners"},
-	{regexp.MustCompile(`^has no polygon$`), "has no corners"},
-	{regexp.MustCompile(`^ring \d+ of polygon \d+ has fewer than 3 distinct positions$`), "must have at least 3 different corners"},
-	{regexp.MustCompile(`^ring \d+ of polygon \d+ is not closed.*$`), "has an outline that does not end where it starts"},
-	{regexp.MustCompile(`^ring \d+ of polygon \d+ is out of range at position \d+: (.*)$`), "has a corner out of range: $1"},
-	{regexp.MustCompile(`^ring \d+ of polygon \d+ has an edge longer than 180 degrees.*$`), "has an edge longer than 180 degrees: draw one part on each side of the antimeridian"},
-	{regexp.MustCompile(`^ring \d+ of polygon \d+ has an invalid position \d+: must be (.*)$`), "has a position that is not $1"},
-}
-
-// shapeFault describes an error of a shape.
-func shapeFault(message string) string {
-	for _, f := range shapeFaults {
-		if f.pattern.MatchString(message) {
-			return f.pattern.ReplaceAllString(message, f.words)
-		}
-	}
-	return message
 }
 
 // parseCorners parses lines of latitude and longitude as a closed ring. If one is malformed, it
