@@ -12,6 +12,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
+// agencyFields are the fields of an agency.
+func agencyFields(a *fleet.MDSAgency) web.Fields {
+	return web.Fields{
+		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: a.Name},
+		{Name: "id", Label: "Id", Type: "text", Most: 64, Value: a.ID, Help: "The claim iss of its tokens, such as berlin."},
+		{Name: "public_key", Label: "Public key", Type: "textarea", Rows: 6, Most: 10_000, Value: a.PublicKey, Help: "PEM; RSA of at least 2048 bits, or ECDSA P-256."},
+	}
+}
+
 // agency creates or updates an agency that may read the data of a subaccount.
 func (p *pages) agency(w http.ResponseWriter, r *web.Request) error {
 	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
@@ -28,19 +37,20 @@ func (p *pages) agency(w http.ResponseWriter, r *web.Request) error {
 		a, title = s.MDS.Agencies[at], "Edit agency"
 	}
 	back := p.base + "/subaccounts/" + s.ID
-	fields := web.Fields{
-		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: a.Name},
-		{Name: "id", Label: "Id", Type: "text", Most: 64, Value: a.ID, Help: "The claim iss of its tokens, such as berlin."},
-		{Name: "public_key", Label: "Public key", Type: "textarea", Rows: 6, Most: 10_000, Value: a.PublicKey, Help: "PEM; RSA of at least 2048 bits, or ECDSA P-256."},
+	stored := func(s *fleet.Subaccount) web.Fields {
+		if at := slices.IndexFunc(s.MDS.Agencies, is); at >= 0 {
+			return agencyFields(&s.MDS.Agencies[at])
+		}
+		return nil
 	}
+	fields, t := agencyFields(&a), new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		t := &formInput{Values: values}
 		n := fleet.MDSAgency{ID: t.text("id"), Name: t.text("name"), PublicKey: strings.TrimSpace(t.Get("public_key"))}
-		saved, err := p.changeSubaccount(r, fields, t, s.ID, "mds.agencies."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "mds.agencies."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
 			m := now.MDS
 			m.Agencies = replaceOrAppend(m.Agencies, n, is)
 			return fleet.SubaccountChange{MDS: optional.Of(m)}
@@ -53,7 +63,7 @@ func (p *pages) agency(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{
-		Intro: "The agency signs its tokens with the private half of this key. aud is " + s.ID + ", and provider_id the provider id.", Label: "Save", Cancel: back,
+		Intro: "The agency signs its tokens with the private half of this key. aud is " + s.ID + ", and provider_id the provider id.", Was: t.openedWith(fields), Label: "Save", Cancel: back,
 	})
 }
 

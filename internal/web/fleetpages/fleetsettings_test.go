@@ -1,10 +1,12 @@
 package fleetpages_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"testing"
 
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
@@ -36,12 +38,28 @@ func TestChangedByOthers(t *testing.T) {
 		t.Fatal(rules, err)
 	}
 	zone := y.soleZone().ID
+	v := l.vehicle()
+	var work fleet.Task
+	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
+		work, err = l.CreateTaskTx(ctx, tx, l.organization.ID, fleet.NewTask{VehicleID: v.ID, Title: "Check"}, fleet.Actor{Type: "system"})
+		return err
+	})
+	sub := "/fleet/subaccounts/" + l.sub.ID
+	two := url.Values{}
+	for _, at := range []string{"global_rules.0.", "global_rules.1."} {
+		two[at+"vehicle_type_ids"], two[at+"ride_start_allowed"], two[at+"ride_end_allowed"], two[at+"maximum_speed_kph"] = []string{"*"}, []string{"on"}, []string{"on"}, []string{"10"}
+	}
+	y.admin.Follow(y.admin.Post(sub+"/rules", two))
 	for path, fields := range map[string][2]string{
 		"/fleet/settings/edit":                      {"max_ride_minutes", "cancel_grace_meters"},
 		"/fleet/pricing/" + l.plan.ID + "/edit":     {"reservation_free_minutes", "fare_cap.duration_minutes"},
 		"/fleet/riders/" + l.rider().ID + "/edit":   {"external_id", "name"},
 		"/fleet/zones/" + zone + "/edit":            {"priority", "rules.0.maximum_speed_kph"},
 		"/fleet/alert-rules/" + string(rules[0].ID): {"threshold", "name"},
+		"/fleet/tasks/" + work.ID + "/edit":         {"title", "due_odometer_meters"},
+		sub + "/edit":                               {"gbfs.operator", "gbfs.license_id"},
+		sub + "/types/" + l.scooter:                 {"reservation_minutes", "min_age"},
+		sub + "/rules":                              {"global_rules.0.maximum_speed_kph", "global_rules.1.maximum_speed_kph"},
 	} {
 		open := func() url.Values {
 			form := formOf(y.admin.Page(path))
@@ -78,6 +96,18 @@ func TestChangedByOthers(t *testing.T) {
 		if got := value(fields[1]); got != older.Get(fields[1]) {
 			t.Errorf("%s: sent again, %s is %q", path, fields[1], got)
 		}
+	}
+
+	// Rows that others have deleted are shown as typed.
+	long := formOf(y.admin.Page(sub + "/rules"))
+	y.admin.Follow(y.admin.Post(sub+"/rules", with(formOf(y.admin.Page(sub+"/rules")), "global_rules.0.vehicle_type_ids", "")))
+	refused := y.admin.WantRefused(y.admin.Post(sub+"/rules", with(long, "global_rules.1.maximum_speed_kph", "23")), http.StatusUnprocessableEntity)
+	if got := webtest.Attr(refused.Field("global_rules.1.maximum_speed_kph"), "value"); got != "23" {
+		t.Errorf("the second rule has %q", got)
+	}
+	y.admin.Follow(y.admin.Post(sub+"/rules", formOf(refused)))
+	if got := l.subaccount().GlobalRules; len(got) != 2 || *got[1].MaximumSpeed != 23 {
+		t.Errorf("got %+v", got)
 	}
 
 	// A form with an error stays as old as it is.

@@ -232,6 +232,15 @@ func (t *formInput) text(name string) string { return strings.TrimSpace(t.Get(na
 // on reports whether a checkbox is checked.
 func (t *formInput) on(name string) bool { return t.Get(name) != "" }
 
+// rows counts the submitted rows of a list by a member that each has.
+func (t *formInput) rows(list, member string) int {
+	n := 0
+	for t.Has(list + "." + strconv.Itoa(n) + "." + member) {
+		n++
+	}
+	return n
+}
+
 // grouped is a whole number with commas between its thousands. Other commas are decimal ones.
 var grouped = regexp.MustCompile(`^-?[1-9][0-9]{0,2}(,[0-9]{3})+$`)
 

@@ -319,21 +319,12 @@ func publicTypeFields(plan *fleet.Plan, subs []fleet.Subaccount) []web.Field {
 	return list
 }
 
-// rowsOf counts the submitted rows of segments.
-func rowsOf(t *formInput, name string) int {
-	n := 0
-	for n < 100 && t.Has(name+"."+strconv.Itoa(n)+".rate_amount") {
-		n++
-	}
-	return n
-}
-
 // segmentsOf parses the non-empty rows of segments. It first moves them together,
 // so that errors show in the right row.
 func segmentsOf(t *formInput, name, currency string) []tariff.Segment {
 	members := []string{"rate_amount", "interval", "start", "end"}
 	n := 0
-	for i := range rowsOf(t, name) {
+	for i := range t.rows(name, "rate_amount") {
 		from, to := name+"."+strconv.Itoa(i)+".", name+"."+strconv.Itoa(n)+"."
 		empty := true
 		for _, m := range members {
@@ -448,7 +439,7 @@ func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
 			SubaccountID: sub.ID, Name: t.text("name"), Description: t.text("description"), URL: fleet.NullString(t.text("url")), ExternalID: fleet.NullString(t.text("external_id")),
 			Tariff: tariffOf(t, sub.Currency), Active: new(t.on("active")), Metadata: t.metadata("metadata"),
 		}
-		fields, groups = planForm(blank, subs, false, max(minutes, rowsOf(t, "per_min_pricing")), max(kilometers, rowsOf(t, "per_km_pricing")))
+		fields, groups = planForm(blank, subs, false, max(minutes, t.rows("per_min_pricing", "rate_amount")), max(kilometers, t.rows("per_km_pricing", "rate_amount")))
 		var plan fleet.Plan
 		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
 			plan, err = p.Fleet.CreatePlanTx(ctx, tx, r.OrganizationID, n)
@@ -477,7 +468,7 @@ func (p *pages) morePlan(w http.ResponseWriter, r *web.Request, t *formInput, pl
 	if t.on("more") {
 		more = spareSegments
 	}
-	fields, groups := planForm(plan, subs, made, min(100, rowsOf(t, "per_min_pricing")+more), min(100, rowsOf(t, "per_km_pricing")+more))
+	fields, groups := planForm(plan, subs, made, min(100, t.rows("per_min_pricing", "rate_amount")+more), min(100, t.rows("per_km_pricing", "rate_amount")+more))
 	fields.Fill(t.Values)
 	var was web.Fields
 	if made {
@@ -522,7 +513,7 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 			Taxable: optional.Of(n.Taxable), TaxBasisPoints: optional.Of(n.TaxBasisPoints), VehicleTypeIDs: optional.Of(typesOf(t, &sub)), Active: optional.Of(t.on("active")),
 			Metadata: optional.Of(t.metadata("metadata")),
 		}
-		fields, groups = planForm(&plan, subs, true, max(minutes, rowsOf(t, "per_min_pricing")), max(kilometers, rowsOf(t, "per_km_pricing")))
+		fields, groups = planForm(&plan, subs, true, max(minutes, t.rows("per_min_pricing", "rate_amount")), max(kilometers, t.rows("per_km_pricing", "rate_amount")))
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 			before, err := p.Fleet.LockPlanTx(ctx, tx, r.OrganizationID, plan.ID)
 			if err != nil {

@@ -248,14 +248,15 @@ func placeFields(s *fleet.Subaccount) web.Fields {
 }
 
 // changeSubaccount updates a subaccount in a transaction. Issues below a path
-// belong to the fields themselves.
-func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, t *formInput, id, below string, change func(s *fleet.Subaccount) fleet.SubaccountChange) (bool, error) {
+// belong to the fields themselves. stored returns the fields of a subaccount as they are stored; nil
+// checks nothing ([formInput.checkStored]).
+func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, stored func(*fleet.Subaccount) web.Fields, t *formInput, id, below string, change func(s *fleet.Subaccount) fleet.SubaccountChange) (bool, error) {
 	return p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 		before, err := p.Fleet.LockSubaccountTx(ctx, tx, r.OrganizationID, id)
 		if err != nil {
 			return err
 		}
-		_, err = p.Fleet.UpdateSubaccountTx(ctx, tx, r.OrganizationID, before, change(&before))
+		after, err := p.Fleet.UpdateSubaccountTx(ctx, tx, r.OrganizationID, before, change(&before))
 		if e, ok := errors.AsType[*problem.Error](err); ok && below != "" {
 			short := *e
 			short.Issues = slices.Clone(e.Issues)
@@ -264,22 +265,16 @@ func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, t *formInput
 			}
 			return &short
 		}
-		return err
+		if err != nil || stored == nil {
+			return err
+		}
+		return t.checkStored(stored(&before), stored(&after))
 	})
 }
 
-// editSubaccount updates a subaccount except for its lists.
-func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
-	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	plans, err := p.Fleet.Plans(r.Context(), p.DB, r.OrganizationID)
-	if err != nil {
-		return err
-	}
-	back := p.base + "/subaccounts/" + s.ID
-	fields := append(placeFields(&s),
+// subaccountFields are the fields of a subaccount except for its lists.
+func subaccountFields(s *fleet.Subaccount, plans []fleet.Plan) web.Fields {
+	return append(placeFields(s),
 		planField("default_pricing_plan_id", "Pricing plan", "None", plans, s.ID, s.DefaultPricingPlanID),
 		web.Field{Name: "status", Label: "Status", Type: "select", Value: s.Status, Options: []web.Option{{Value: "active", Label: "Active"}, {Value: "archived", Label: "Archived: no new records or rides"}}},
 		externalField(s.ExternalID),
@@ -298,14 +293,28 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 		web.Field{Name: "gbfs.discovery_uri_ios", Label: "Link that the iOS app handles", Type: "text", Optional: true, Most: 2048, Value: string(s.GBFS.IOSDiscoveryURI)},
 		web.Field{Name: "mds.enabled", Label: "Agencies may read vehicles, trips and events", Type: "checkbox", Optional: true, Value: checked(s.MDS.Enabled)},
 		web.Field{Name: "mds.provider_id", Label: "Provider id", Type: "text", Optional: true, Most: 36, Value: string(s.MDS.ProviderID), Help: "Your UUID in the list of the Open Mobility Foundation."})
+}
+
+// editSubaccount updates a subaccount except for its lists.
+func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
+	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	plans, err := p.Fleet.Plans(r.Context(), p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	back := p.base + "/subaccounts/" + s.ID
+	stored := func(s *fleet.Subaccount) web.Fields { return subaccountFields(s, plans) }
+	fields, t := stored(&s), new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		t := &formInput{Values: values}
 		text := func(name string) fleet.NullString { return fleet.NullString(t.text(name)) }
-		saved, err := p.changeSubaccount(r, fields, t, s.ID, "", func(now *fleet.Subaccount) fleet.SubaccountChange {
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "", func(now *fleet.Subaccount) fleet.SubaccountChange {
 			return fleet.SubaccountChange{
 				MDS:  optional.Of(fleet.MDS{Enabled: t.on("mds.enabled"), ProviderID: text("mds.provider_id"), Agencies: now.MDS.Agencies}),
 				Name: optional.Of(t.text("name")), TimeZone: optional.Of(t.text("timezone")), Currency: optional.Of(strings.ToUpper(t.text("currency"))),
@@ -327,7 +336,7 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/subaccounts", "Edit "+s.Name, nil), fields, form{
-		Groups: layout(fields, part{"", "", 7, false}, part{"Public feed (GBFS)", "", 13, false}, part{"Data for agencies (MDS)", "", 0, false}), Label: "Save", Cancel: back,
+		Groups: layout(fields, part{"", "", 7, false}, part{"Public feed (GBFS)", "", 13, false}, part{"Data for agencies (MDS)", "", 0, false}), Was: t.openedWith(fields), Label: "Save", Cancel: back,
 	})
 }
 
@@ -346,6 +355,25 @@ var (
 // labelOptions are the options of an enumeration.
 func labelOptions(values []string) []web.Option {
 	return options(values, "", func(v string) web.Option { return web.Option{Value: v, Label: label(v)} })
+}
+
+// typeFields are the fields of a vehicle type of a subaccount. One without an id is new.
+func typeFields(kind *fleet.VehicleType, subaccountID string, plans []fleet.Plan) web.Fields {
+	fields := web.Fields{{Name: "name", Label: "Name", Type: "text", Most: 256, Value: kind.Name}}
+	if kind.ID == "" {
+		fields = append(fields,
+			web.Field{Name: "form_factor", Label: "Form", Type: "select", Value: kind.FormFactor, Options: labelOptions(formFactors), Help: "Cannot be changed later."},
+			web.Field{Name: "propulsion_type", Label: "Propulsion", Type: "select", Value: kind.PropulsionType, Options: labelOptions(propulsionTypes), Help: "Cannot be changed later."})
+	}
+	return append(fields,
+		planField("default_pricing_plan_id", "Pricing plan", "Subaccount default", plans, subaccountID, kind.DefaultPricingPlanID),
+		web.Field{Name: "max_range_meters", Label: "Maximum range (meters)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.MaxRangeMeters), Help: "Required with a motor."},
+		web.Field{Name: "reservation_minutes", Label: "Maximum reservation (minutes)", Type: "text", Mode: "numeric", Value: optionalInteger(&kind.ReservationMinutes), Help: "0: no reservations."},
+		web.Field{Name: "min_age", Label: "Minimum age (years)", Type: "text", Mode: "numeric", Value: optionalInteger(&kind.MinAge), Help: "0: no minimum."},
+		web.Field{Name: "license_required", Label: "Requires a verified driver's license", Type: "checkbox", Optional: true, Value: checked(kind.LicenseRequired)},
+		web.Field{Name: "max_permitted_speed_kph", Label: "Maximum speed (km/h)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.MaxPermittedSpeed)},
+		web.Field{Name: "rider_capacity", Label: "Rider capacity", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.RiderCapacity)},
+		web.Field{Name: "wheel_count", Label: "Wheels", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.WheelCount)})
 }
 
 // vehicleType creates or updates a vehicle type.
@@ -367,27 +395,18 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 		kind, title = s.VehicleTypes[at], "Edit "+s.VehicleTypes[at].Name
 	}
 	back := p.base + "/subaccounts/" + s.ID
-	fields := web.Fields{{Name: "name", Label: "Name", Type: "text", Most: 256, Value: kind.Name}}
-	if id == "" {
-		fields = append(fields,
-			web.Field{Name: "form_factor", Label: "Form", Type: "select", Value: kind.FormFactor, Options: labelOptions(formFactors), Help: "Cannot be changed later."},
-			web.Field{Name: "propulsion_type", Label: "Propulsion", Type: "select", Value: kind.PropulsionType, Options: labelOptions(propulsionTypes), Help: "Cannot be changed later."})
+	stored := func(s *fleet.Subaccount) web.Fields {
+		if at := slices.IndexFunc(s.VehicleTypes, func(t fleet.VehicleType) bool { return t.ID == id }); at >= 0 {
+			return typeFields(&s.VehicleTypes[at], s.ID, plans)
+		}
+		return nil
 	}
-	fields = append(fields,
-		planField("default_pricing_plan_id", "Pricing plan", "Subaccount default", plans, s.ID, kind.DefaultPricingPlanID),
-		web.Field{Name: "max_range_meters", Label: "Maximum range (meters)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.MaxRangeMeters), Help: "Required with a motor."},
-		web.Field{Name: "reservation_minutes", Label: "Maximum reservation (minutes)", Type: "text", Mode: "numeric", Value: optionalInteger(&kind.ReservationMinutes), Help: "0: no reservations."},
-		web.Field{Name: "min_age", Label: "Minimum age (years)", Type: "text", Mode: "numeric", Value: optionalInteger(&kind.MinAge), Help: "0: no minimum."},
-		web.Field{Name: "license_required", Label: "Requires a verified driver's license", Type: "checkbox", Optional: true, Value: checked(kind.LicenseRequired)},
-		web.Field{Name: "max_permitted_speed_kph", Label: "Maximum speed (km/h)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.MaxPermittedSpeed)},
-		web.Field{Name: "rider_capacity", Label: "Rider capacity", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.RiderCapacity)},
-		web.Field{Name: "wheel_count", Label: "Wheels", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.WheelCount)})
+	fields, t := typeFields(&kind, s.ID, plans), new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		t := &formInput{Values: values}
 		n := fleet.VehicleType{
 			ID: id, Name: t.text("name"), FormFactor: kind.FormFactor, PropulsionType: kind.PropulsionType, DefaultPricingPlanID: fleet.NullString(t.text("default_pricing_plan_id")),
 			MaxRangeMeters: t.optional("max_range_meters"), ReservationMinutes: t.integer("reservation_minutes"), MinAge: t.integer("min_age"), LicenseRequired: t.on("license_required"),
@@ -396,7 +415,7 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 		if id == "" {
 			n.FormFactor, n.PropulsionType = t.text("form_factor"), t.text("propulsion_type")
 		}
-		saved, err := p.changeSubaccount(r, fields, t, s.ID, "vehicle_types."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "vehicle_types."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
 			return fleet.SubaccountChange{VehicleTypes: optional.Of(replaceOrAppend(now.VehicleTypes, n, func(t fleet.VehicleType) bool { return t.ID == id }))}
 		})
 		if err != nil {
@@ -406,7 +425,7 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Vehicle type saved."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Label: "Save", Cancel: back})
+	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Was: t.openedWith(fields), Label: "Save", Cancel: back})
 }
 
 // deleteType deletes an unused vehicle type.
@@ -450,7 +469,7 @@ func (p *pages) removeFromSubaccount(w http.ResponseWriter, r *web.Request, what
 	if err != nil || !yes {
 		return err
 	}
-	_, err = p.changeSubaccount(r, nil, &formInput{}, s.ID, "", func(now *fleet.Subaccount) fleet.SubaccountChange {
+	_, err = p.changeSubaccount(r, nil, nil, &formInput{}, s.ID, "", func(now *fleet.Subaccount) fleet.SubaccountChange {
 		_, change := drop(now)
 		return change
 	})
@@ -458,6 +477,18 @@ func (p *pages) removeFromSubaccount(w http.ResponseWriter, r *web.Request, what
 		return err
 	}
 	return p.Redirect(w, back, web.Notice{Text: "The " + what + " was deleted."})
+}
+
+// alertFields are the fields of an alert for riders.
+func alertFields(a *fleet.Alert, zone *time.Location) web.Fields {
+	return web.Fields{
+		{Name: "type", Label: "Type", Type: "select", Value: a.Type, Options: []web.Option{{Value: "other", Label: "Notice"}, {Value: "system_closure", Label: "System closure"}}},
+		{Name: "summary", Label: "Summary", Type: "text", Most: 256, Value: a.Summary},
+		{Name: "description", Label: "Description", Type: "textarea", Rows: 3, Optional: true, Most: 5000, Value: string(a.Description)},
+		{Name: "url", Label: "Link", Type: "url", Optional: true, Most: 2048, Value: string(a.URL)},
+		{Name: "starts_at", Label: "From", Type: "datetime-local", Optional: true, Value: localTime(a.StartsAt, zone), Help: "Time zone " + zone.String() + "."},
+		{Name: "ends_at", Label: "Until", Type: "datetime-local", Optional: true, Value: localTime(a.EndsAt, zone)},
+	}
 }
 
 // alert creates or updates an alert.
@@ -476,25 +507,23 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 	}
 	back := p.base + "/subaccounts/" + s.ID
 	zone := r.Now.Location()
-	fields := web.Fields{
-		{Name: "type", Label: "Type", Type: "select", Value: a.Type, Options: []web.Option{{Value: "other", Label: "Notice"}, {Value: "system_closure", Label: "System closure"}}},
-		{Name: "summary", Label: "Summary", Type: "text", Most: 256, Value: a.Summary},
-		{Name: "description", Label: "Description", Type: "textarea", Rows: 3, Optional: true, Most: 5000, Value: string(a.Description)},
-		{Name: "url", Label: "Link", Type: "url", Optional: true, Most: 2048, Value: string(a.URL)},
-		{Name: "starts_at", Label: "From", Type: "datetime-local", Optional: true, Value: localTime(a.StartsAt, zone), Help: "Time zone " + zone.String() + "."},
-		{Name: "ends_at", Label: "Until", Type: "datetime-local", Optional: true, Value: localTime(a.EndsAt, zone)},
+	stored := func(s *fleet.Subaccount) web.Fields {
+		if at := slices.IndexFunc(s.Alerts, func(a fleet.Alert) bool { return a.ID == id }); at >= 0 {
+			return alertFields(&s.Alerts[at], zone)
+		}
+		return nil
 	}
+	fields, t := alertFields(&a, zone), new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		t := &formInput{Values: values}
 		n := fleet.Alert{
 			ID: id, Type: t.text("type"), Summary: t.text("summary"), Description: fleet.NullString(t.text("description")), URL: fleet.NullString(t.text("url")),
 			StartsAt: t.moment("starts_at", zone), EndsAt: t.moment("ends_at", zone),
 		}
-		saved, err := p.changeSubaccount(r, fields, t, s.ID, "alerts."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "alerts."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
 			return fleet.SubaccountChange{Alerts: optional.Of(replaceOrAppend(now.Alerts, n, func(a fleet.Alert) bool { return a.ID == id }))}
 		})
 		if err != nil {
@@ -504,7 +533,7 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Alert saved."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Intro: "Shown to riders in the public feed.", Label: "Save", Cancel: back})
+	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Intro: "Shown to riders in the public feed.", Was: t.openedWith(fields), Label: "Save", Cancel: back})
 }
 
 // deleteAlert deletes an alert.
@@ -548,15 +577,23 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	back := p.base + "/subaccounts/" + s.ID
+	stored := func(s *fleet.Subaccount) web.Fields {
+		fields, _ := ruleFields(s, s.GlobalRules)
+		return fields
+	}
 	fields, groups := ruleFields(&s, s.GlobalRules)
+	t := new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		t := &formInput{Values: values}
+		rows := t.rows("global_rules", "vehicle_type_ids")
+		if n := len(s.GlobalRules) + 1; rows != n { // others have added or deleted rules
+			fields, groups = ruleFields(&s, slices.Concat(s.GlobalRules, make([]fleet.Rule, max(0, rows-n)))[:max(0, rows-1)])
+		}
 		list := []fleet.Rule{}
-		for i := range len(s.GlobalRules) + 1 {
+		for i := range rows {
 			at := "global_rules." + strconv.Itoa(i) + "."
 			types := t.text(at + "vehicle_type_ids")
 			if types == "" {
@@ -570,7 +607,7 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 			}
 			list = append(list, rule)
 		}
-		saved, err := p.changeSubaccount(r, fields, t, s.ID, "", func(*fleet.Subaccount) fleet.SubaccountChange {
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "", func(*fleet.Subaccount) fleet.SubaccountChange {
 			return fleet.SubaccountChange{GlobalRules: optional.Of(list)}
 		})
 		if err != nil {
@@ -581,7 +618,7 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/subaccounts", "Default rules", nil), fields, form{
-		Intro: "These rules apply outside of zones. The first one for the vehicle type applies. Without rules, rides can start and end anywhere, or only in service areas if there are any.", Groups: groups, Label: "Save", Cancel: back,
+		Intro: "These rules apply outside of zones. The first one for the vehicle type applies. Without rules, rides can start and end anywhere, or only in service areas if there are any.", Groups: groups, Was: t.openedWith(fields), Label: "Save", Cancel: back,
 	})
 }
 

@@ -273,13 +273,12 @@ func (p *pages) editTask(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	back := p.base + "/tasks/" + t.ID
-	fields := taskFields(r, &t, people)
+	fields, input := taskFields(r, &t, people), new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if input.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		input := &formInput{Values: values}
 		zone := r.Now.Location()
 		c := fleet.TaskChange{
 			Title: optional.Of(input.text("title")), Kind: optional.Of(fleet.WorkKind(input.text("kind"))), Priority: optional.Of(fleet.TaskPriority(input.text("priority"))),
@@ -295,8 +294,11 @@ func (p *pages) editTask(w http.ResponseWriter, r *web.Request) error {
 				return err
 			}
 			c.Checklist = optional.Of(editedChecklist(now.Checklist, web.Lines(input.Get("checklist"))))
-			_, err = p.Fleet.UpdateTaskTx(ctx, tx, r.OrganizationID, now, c, by(r))
-			return err
+			after, err := p.Fleet.UpdateTaskTx(ctx, tx, r.OrganizationID, now, c, by(r))
+			if err != nil {
+				return err
+			}
+			return input.checkStored(taskFields(r, &now, nil), taskFields(r, &after, nil))
 		})
 		if err != nil {
 			return err
@@ -305,7 +307,7 @@ func (p *pages) editTask(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Task saved."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/tasks", "Edit task", nil), fields, form{Groups: taskGroups(fields, 0), Label: "Save", Cancel: back})
+	return p.showForm(w, r, p.page(r, "/tasks", "Edit task", nil), fields, form{Groups: taskGroups(fields, 0), Was: input.openedWith(fields), Label: "Save", Cancel: back})
 }
 
 // editedChecklist returns items with texts. Of equal texts, as many are done as were before, and

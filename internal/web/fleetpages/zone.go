@@ -470,15 +470,6 @@ func (t *formInput) zone(zone *time.Location, rules int) fleet.NewZone {
 	return z
 }
 
-// zoneRuleRows counts the submitted rows of rules.
-func (t *formInput) zoneRuleRows() int {
-	n := 0
-	for n < maxZoneRules && t.Has("rules."+strconv.Itoa(n)+".vehicle_type_ids") {
-		n++
-	}
-	return n
-}
-
 // zoneChange returns the change from the stored zone to the form's.
 func (t *formInput) zoneChange(form *fleet.NewZone, stored *fleet.Zone, zone *time.Location) fleet.ZoneChange {
 	c := fleet.ZoneChange{
@@ -539,7 +530,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 		if t.Values, ok = p.FormUpTo(w, r, maxZoneForm); !ok {
 			return nil
 		}
-		rules = t.zoneRuleRows()
+		rules = min(t.rows("rules", "vehicle_type_ids"), maxZoneRules)
 	}
 	more := t.Get("more") != ""
 	if more && rules < maxZoneRules { // the new rule allows all
