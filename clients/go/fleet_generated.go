@@ -651,10 +651,10 @@ type FleetCustomersService struct{ c *client }
 
 // FleetCustomerListParams are the query parameters of FleetCustomersService.List. Zero values are not sent.
 type FleetCustomerListParams struct {
-	// Words, each a part of the name, the address or the external id, without regard to case and
-	// accents; phone numbers in any form, or their last digits. The newest customers are first,
-	// without sort. An exact address, number or external id finds only that. A page compares
-	// 20,000 customers: it can have fewer than limit, and next_cursor.
+	// Words, each a part of the name, the address or the external id, without regard to case,
+	// accents and strokes such as in ł; phone numbers in any form, or their last digits. The
+	// newest customers are first, without sort. An exact address, number or external id finds
+	// only that. A page compares 20,000 customers: it can have fewer than limit, and next_cursor.
 	Q string `query:"q"`
 	// Only records with one of these.
 	Status []FleetCustomerStatus `query:"status"`

@@ -50,7 +50,7 @@ func (s *Service) searchPage(ctx context.Context, q db.Querier, organizationID s
 			return docs, next, err
 		}
 	}
-	parts := textwords.Sought(query.Text)
+	parts := textwords.Plain(textwords.Sought(query.Text))
 	if len(parts) == 0 {
 		return nil, nil, nil
 	}

@@ -122,11 +122,25 @@ func Match(words, parts []string) bool {
 	})
 }
 
-// MatchText is [Match] with the words of a text. It does not split a text in Latin letters.
+// strokes are letters that Unicode does not split into a letter and an accent, and what people type
+// without the right keyboard. Letters are case-folded.
+var strokes = strings.NewReplacer("ł", "l", "ø", "o", "đ", "d", "ð", "d", "ħ", "h", "ŧ", "t", "ı", "i", "æ", "ae", "œ", "oe", "þ", "th")
+
+// Plain returns words without strokes and ligatures: lukasz for łukasz.
+func Plain(words []string) []string {
+	list := make([]string, len(words))
+	for i, word := range words {
+		list[i] = strokes.Replace(word)
+	}
+	return list
+}
+
+// MatchText is [Match] with the words of a text, which it makes [Plain]. The parts must be plain, too. It
+// does not split a text in Latin letters.
 func MatchText(text string, parts []string) bool {
 	folded, ok := foldLatin(text)
 	if !ok {
-		return Match(Split(text), parts)
+		return Match(Plain(Split(text)), parts)
 	}
 	return !slices.ContainsFunc(parts, func(part string) bool {
 		if utf8.RuneCountInString(part) < MinPart {
@@ -136,22 +150,22 @@ func MatchText(text string, parts []string) bool {
 	})
 }
 
-// latin are the folded forms of letters by which [foldLatin] replaces them.
+// latin are the folded and plain forms of letters by which [foldLatin] replaces them.
 var latin = sync.OnceValue(func() *[0x250]string {
 	table := new([0x250]string)
 	for r := range rune(len(table)) {
 		folded := norm.NFKD.String(cases.Fold().String(string(r)))
-		table[r] = strings.Map(func(c rune) rune {
+		table[r] = strokes.Replace(strings.Map(func(c rune) rune {
 			if unicode.Is(unicode.M, c) {
 				return -1
 			}
 			return c
-		}, folded)
+		}, folded))
 	}
 	return table
 })
 
-// foldLatin returns a text without case and accents; false if it has other than Latin letters.
+// foldLatin returns a text without case, accents and strokes; false if it has other than Latin letters.
 func foldLatin(text string) (string, bool) {
 	table := latin()
 	var b strings.Builder

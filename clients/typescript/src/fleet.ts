@@ -3270,10 +3270,10 @@ export interface FleetListTasksParams {
 /** The query of `customers.list`. */
 export interface FleetListCustomersParams {
   /**
-   * Words, each a part of the name, the address or the external id, without regard to case and
-   * accents; phone numbers in any form, or their last digits. The newest customers are first,
-   * without sort. An exact address, number or external id finds only that. A page compares 20,000
-   * customers: it can have fewer than limit, and next_cursor.
+   * Words, each a part of the name, the address or the external id, without regard to case, accents
+   * and strokes such as in ł; phone numbers in any form, or their last digits. The newest customers
+   * are first, without sort. An exact address, number or external id finds only that. A page
+   * compares 20,000 customers: it can have fewer than limit, and next_cursor.
    */
   q?: string | undefined;
   /** Only records with one of these. */

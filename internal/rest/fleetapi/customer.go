@@ -33,7 +33,7 @@ func (a *API) customerRoutes() []rest.Route {
 		Method: "GET", Path: "/customers", ID: "listCustomers", Tag: "Customers", Summary: "List customers",
 		Needs: needs("customers", apikey.Read),
 		Query: []rest.Param{
-			{Name: "q", Kind: rest.StringParam, Max: fleet.MaxCustomerText, Doc: "Words, each a part of the name, the address or the external id, without regard to case and accents; phone numbers in any form, or their last digits. The newest customers are first, without sort. An exact address, number or external id finds only that. A page compares 20,000 customers: it can have fewer than limit, and next_cursor.", Example: "nunez 5678"},
+			{Name: "q", Kind: rest.StringParam, Max: fleet.MaxCustomerText, Doc: "Words, each a part of the name, the address or the external id, without regard to case, accents and strokes such as in ł; phone numbers in any form, or their last digits. The newest customers are first, without sort. An exact address, number or external id finds only that. A page compares 20,000 customers: it can have fewer than limit, and next_cursor.", Example: "nunez 5678"},
 			{Name: "status", Kind: rest.EnumsParam, Values: customerStatuses},
 			{Name: "email", Kind: rest.StringsParam, Doc: "Case-insensitive."},
 			{Name: "phone", Kind: rest.StringsParam, Doc: "As E.164; the + is written %2B."},

@@ -2216,10 +2216,10 @@ class CustomersResource:
 
         Args:
             q: Words, each a part of the name, the address or the external id, without regard
-                to case and accents; phone numbers in any form, or their last digits. The
-                newest customers are first, without sort. An exact address, number or external
-                id finds only that. A page compares 20,000 customers: it can have fewer than
-                limit, and next_cursor.
+                to case, accents and strokes such as in ł; phone numbers in any form, or their
+                last digits. The newest customers are first, without sort. An exact address,
+                number or external id finds only that. A page compares 20,000 customers: it
+                can have fewer than limit, and next_cursor.
             status: Only records with one of these.
             email: Case-insensitive.
             phone: As E.164; the + is written %2B.

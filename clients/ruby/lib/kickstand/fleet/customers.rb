@@ -20,9 +20,9 @@ module Kickstand
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
       # @option filters [String] :q Words, each a part of the name, the address or the external id, without regard to
-      #   case and accents; phone numbers in any form, or their last digits. The newest customers are first, without
-      #   sort. An exact address, number or external id finds only that. A page compares 20,000 customers: it can have
-      #   fewer than limit, and next_cursor.
+      #   case, accents and strokes such as in ł; phone numbers in any form, or their last digits. The newest customers
+      #   are first, without sort. An exact address, number or external id finds only that. A page compares 20,000
+      #   customers: it can have fewer than limit, and next_cursor.
       # @option filters [Array<String>] :status Only records with one of these. Each one of {FleetCustomerStatus}.
       # @option filters [Array<String>] :email Case-insensitive.
       # @option filters [Array<String>] :phone As E.164; the + is written %2B.
