@@ -38,11 +38,11 @@ func (a *App) openQuotas(out *outbox) *quota.Service {
 
 // photoBytes returns the bytes of an organization's photos of tasks, in both fleets.
 func (a *App) photoBytes(ctx context.Context, organizationID string) (int64, error) {
-	live, err := a.Fleet.PhotoBytes(ctx, organizationID)
+	live, err := a.Fleet.PhotoBytes(ctx, a.Fleet.DB, organizationID)
 	if err != nil {
 		return 0, err
 	}
-	sandbox, err := a.Sandbox.PhotoBytes(ctx, organizationID)
+	sandbox, err := a.Sandbox.PhotoBytes(ctx, a.Sandbox.DB, organizationID)
 	return live + sandbox, err
 }
 

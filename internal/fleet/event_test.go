@@ -279,6 +279,22 @@ func TestRelayedEvents(t *testing.T) {
 	}
 }
 
+// Streams of a process learn of another one's events when these are relayed; on PostgreSQL, the other
+// process notifies them.
+func TestRelayWakesStreams(t *testing.T) {
+	y := newYard(t)
+	if y.db.Postgres() {
+		t.Skip("SQLite only")
+	}
+	y.listen(t)
+	y.customer(t)
+	var woken []string
+	other := fleet.Open(fleet.Config{DB: y.db, Live: y.Live(), Emitted: func(organizationID string) { woken = append(woken, organizationID) }})
+	if err := other.EventsRelayed(t.Context(), y.org, 1); err != nil || !slices.Equal(woken, []string{y.org}) {
+		t.Errorf("woken %q, %v", woken, err)
+	}
+}
+
 // TestReportedEvents: the changes of state that reports cause have events, in their order.
 func TestReportedEvents(t *testing.T) {
 	y := newYard(t)

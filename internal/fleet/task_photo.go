@@ -119,8 +119,8 @@ func (s *Service) DeleteTaskPhotoTx(ctx context.Context, tx *db.Tx, organization
 }
 
 // PhotoBytes returns the size of all photos of an organization.
-func (s *Service) PhotoBytes(ctx context.Context, organizationID string) (n int64, err error) {
-	err = s.db.QueryRow(ctx, "SELECT coalesce(sum(length(content)), 0) FROM task_photos WHERE organization_id = $1", organizationID).Scan(&n)
+func (s *Service) PhotoBytes(ctx context.Context, q db.Querier, organizationID string) (n int64, err error) {
+	err = q.QueryRow(ctx, "SELECT coalesce(sum(length(content)), 0) FROM task_photos WHERE organization_id = $1", organizationID).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("sum up photos: %w", err)
 	}

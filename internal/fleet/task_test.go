@@ -517,7 +517,7 @@ func TestTaskPhotos(t *testing.T) {
 	if _, _, err := y.TaskPhoto(t.Context(), y.db, y.org, &task, p.ID); len(task.Photos) != 9 || faults(err) != "not found" {
 		t.Errorf("after its deletion: %d photos, %v", len(task.Photos), err)
 	}
-	if n, err := y.PhotoBytes(t.Context(), y.org); err != nil || n != 9*p.Size {
+	if n, err := y.PhotoBytes(t.Context(), y.db, y.org); err != nil || n != 9*p.Size {
 		t.Errorf("photos have %d bytes, %v; want %d", n, err, 9*p.Size)
 	}
 	y.sound(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/queue"
@@ -73,11 +74,15 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, organizationID string, c
 		return fmt.Errorf("count use: %w", err)
 	}
 	if sum.storage > 0 {
-		n, err := s.others.Load(organizationID, func() (int64, error) { return s.c.Elsewhere(ctx, organizationID) })
-		if err != nil {
+		n, err := s.c.Elsewhere(ctx, organizationID)
+		switch {
+		case err == nil:
+			now.storage += n
+		case mode == Enforced:
 			return fmt.Errorf("count files elsewhere: %w", err)
+		default: // received all the same
+			s.log.LogAttrs(ctx, slog.LevelError, "files elsewhere are not counted for the notice of a quota", slog.String("organization", organizationID), slog.Any("error", err))
 		}
-		now.storage += n
 	}
 	if mode == Enforced {
 		if err := s.enforce(ctx, tx, organizationID, now, sum, tx.Now); err != nil {

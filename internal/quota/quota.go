@@ -148,12 +148,11 @@ type Service struct {
 	c      Config
 	log    *slog.Logger
 	limits *cache.Cache[string, map[Quota]Limit] // by organization
-	others *cache.Cache[string, int64]           // bytes of files in other databases
 }
 
 // Open returns a service, registered as the queue's worker of its notices.
 func Open(c Config) *Service {
-	s := &Service{c: c, log: c.Logger, limits: cache.New[string, map[Quota]Limit](maxCached, limitsTTL), others: cache.New[string, int64](maxCached, limitsTTL)}
+	s := &Service{c: c, log: c.Logger, limits: cache.New[string, map[Quota]Limit](maxCached, limitsTTL)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -294,9 +293,58 @@ func (s *Service) CheckWebhooks(ctx context.Context, q db.Querier, organizationI
 	return nil
 }
 
+// CheckElsewhere returns the refusal of files of so many bytes, before a transaction of another database
+// stores them, as [Service.Check] does. decide refuses what others have meanwhile made too much: call it
+// in the transaction, after its files are stored. Until the end of the transaction, others of the
+// organization there wait. sum returns the bytes of an organization's files in that database, and
+// q reads it.
+func (s *Service) CheckElsewhere(ctx context.Context, q db.Querier, organizationID string, bytes int64,
+	sum func(ctx context.Context, q db.Querier, organizationID string) (int64, error),
+) (decide func(ctx context.Context, tx *db.Tx) error, err error) {
+	free := func(context.Context, *db.Tx) error { return nil }
+	if s == nil {
+		return free, nil
+	}
+	if err := s.Check(ctx, organizationID, bytes, true); err != nil {
+		return nil, err
+	}
+	limits, err := s.limitsOf(ctx, s.c.DB, organizationID)
+	if err != nil {
+		return nil, err
+	}
+	limit := limits[Storage].Max
+	if limit == Unlimited {
+		return free, nil
+	}
+	before, err := sum(ctx, q, organizationID)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.load(ctx, s.c.DB, organizationID)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.c.Elsewhere(ctx, organizationID)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, tx *db.Tx) error {
+		if err := tx.Lock(ctx, "files of "+organizationID); err != nil {
+			return err
+		}
+		now, err := sum(ctx, tx, organizationID)
+		if err != nil {
+			return err
+		}
+		if used := r.storage + all - before + now; used > limit {
+			return s.refuse(Storage, limit, used-bytes, tx.Now)
+		}
+		return nil
+	}, nil
+}
+
 // Check returns the refusal of a message with files of so many bytes, before they are stored; nil
 // if it seems possible. The transaction that writes the message decides. A note counts as no message.
-// Files elsewhere are checked as those of a note.
 func (s *Service) Check(ctx context.Context, organizationID string, bytes int64, note bool) error {
 	change := use{storage: bytes, messages: 1}
 	if note {

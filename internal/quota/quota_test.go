@@ -205,6 +205,8 @@ func TestCounted(t *testing.T) {
 	quotatest.WantSums(t, f.db, files)
 }
 
+var errAway = errors.New("the database is away")
+
 // TestElsewhere: files in other databases are part of what is used, but not of the row.
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
@@ -214,6 +216,9 @@ func TestElsewhere(t *testing.T) {
 		c.Elsewhere = func(_ context.Context, organizationID string) (int64, error) {
 			if organizationID != orgA {
 				return 0, nil
+			}
+			if photos.Load() < 0 {
+				return 0, errAway
 			}
 			return photos.Load(), nil
 		}
@@ -231,8 +236,16 @@ func TestElsewhere(t *testing.T) {
 	}
 	photos.Store(0) // all deleted
 	f.must(f.Check(t.Context(), orgA, 700, true))
-	if row := quotatest.Storage(t, f.db, orgA); row != 300 {
-		t.Errorf("the row has %d, want 300", row)
+	f.must(f.store(orgA, 100, quota.Enforced))
+	photos.Store(600) // and new ones
+	wantRefused(t, f.store(orgA, 100, quota.Enforced), problem.Precondition, quota.CodeExceeded, map[string]any{"quota": quota.Storage, "limit": int64(1000), "used": int64(1000)}, "of which 1 kB are used")
+	photos.Store(-1) // their database is away: what a customer sends is received
+	f.must(f.store(orgA, 100, quota.Counted))
+	if err := f.store(orgA, 100, quota.Enforced); !errors.Is(err, errAway) {
+		t.Errorf("got %v", err)
+	}
+	if row := quotatest.Storage(t, f.db, orgA); row != 500 {
+		t.Errorf("the row has %d, want 500", row)
 	}
 }
 

@@ -15,14 +15,23 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
-// Reports returns the unparsed reports of a request to a route with [Route.Reports], at most
-// limit. Blank lines of NDJSON are empty ones, so that the others have the numbers of their lines.
-func (r *Request) Reports(limit int) (list [][]byte, err error) {
+// Report is an unparsed report of a request.
+type Report struct {
+	Index int // in the list or, of NDJSON, of its line
+	Text  []byte
+}
+
+// Reports returns the reports of a request to a route with [Route.Reports], at most limit. Blank lines
+// of NDJSON are none.
+func (r *Request) Reports(limit int) (list []Report, err error) {
 	if r.ndjson {
-		text := bytes.TrimPrefix(r.Body, []byte("\ufeff")) // editors write a byte order mark
-		for line := range bytes.SplitSeq(bytes.TrimRight(text, "\r\n"), []byte("\n")) {
-			if list = append(list, bytes.Trim(line, " \t\r")); len(list) > limit {
-				break // a body of 8 MB could have as many lines
+		text, index := bytes.TrimPrefix(r.Body, []byte("\ufeff")), 0 // editors write a byte order mark
+		for line := range bytes.SplitSeq(text, []byte("\n")) {
+			if line = bytes.Trim(line, " \t\r"); len(line) > 0 {
+				list = append(list, Report{index, line})
+			}
+			if index++; len(list) > limit {
+				break
 			}
 		}
 	} else if list, err = r.listedReports(limit); err != nil {
@@ -36,7 +45,7 @@ func (r *Request) Reports(limit int) (list [][]byte, err error) {
 
 // listedReports returns the items of a body of JSON: an object with one list. Of more than limit it
 // returns one too many.
-func (r *Request) listedReports(limit int) (list [][]byte, err error) {
+func (r *Request) listedReports(limit int) (list []Report, err error) {
 	switch {
 	case !utf8.Valid(r.Body):
 		return nil, apiErrorf("invalid_json", "The text is not UTF-8.")
@@ -59,7 +68,7 @@ func (r *Request) listedReports(limit int) (list [][]byte, err error) {
 		return nil, invalid([]schema.FieldError{{Code: "invalid_type", Pointer: schema.Pointer("#", name), Detail: name + " must be an array."}})
 	}
 	for item := range schema.ItemsOf(items) {
-		if list = append(list, item); len(list) > limit {
+		if list = append(list, Report{len(list), item}); len(list) > limit {
 			break
 		}
 	}

@@ -271,6 +271,35 @@ func TestOneTileFails(t *testing.T) {
 	}
 }
 
+// TestServerRefuses: a server that refuses all tiles, as for a wrong key, is not asked for each.
+func TestServerRefuses(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTeapot, http.StatusInternalServerError, 521} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{}
+			s.set(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })
+			m := open(t, tiles.Config{Source: "https://tiles.example/{z}/{x}/{y}.png", Transport: s})
+			look := func(row, most int) {
+				before := s.requests.Load()
+				for x := range 100 {
+					get(t, m, tiles.ID{Z: 14, X: middle.X + x, Y: middle.Y + row})
+				}
+				if n := s.requests.Load() - before; n > int64(most) {
+					t.Errorf("%d: %d requests, want at most %d", status, n, most)
+				}
+			}
+			look(0, 8)
+			time.Sleep(31 * time.Second)
+			look(1, 1)
+			picture := tilestest.Raster(t)
+			s.set(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(picture) })
+			time.Sleep(31 * time.Second)
+			if got := get(t, m, middle); got.ContentType != "image/png" {
+				t.Errorf("%d: got %s of a server that works again", status, got.ContentType)
+			}
+		})
+	}
+}
+
 // TestReadersLeave: tiles that nobody waits for any more are not fetched, except for a few.
 func TestReadersLeave(t *testing.T) {
 	picture := tilestest.Raster(t)

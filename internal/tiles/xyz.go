@@ -9,6 +9,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/cache"
@@ -30,7 +31,12 @@ type xyz struct {
 	template string
 	vector   bool
 	cache    *cache.Cache[ID, fetched]
+	failing  atomic.Int64 // tiles refused in a row
 }
+
+// maxFailing is the number of tiles in a row whose refusal pauses the server: it may refuse all, for a
+// wrong key or as a block.
+const maxFailing = 8
 
 // fetched is a tile of a server.
 type fetched struct {
@@ -111,6 +117,9 @@ func (x *xyz) fetch(ctx context.Context, id ID, had fetched) (fetched, error) {
 	odd := func(format string, args ...any) (fetched, error) {
 		return fetched{until: x.elapsed() + pause, failed: fmt.Errorf(format, args...)}, nil
 	}
+	if resp.StatusCode < 400 || resp.StatusCode == http.StatusNotFound {
+		x.failing.Store(0)
+	}
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotModified:
@@ -120,7 +129,12 @@ func (x *xyz) fetch(ctx context.Context, id ID, had fetched) (fetched, error) {
 		return f, nil // the server has no tile there
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return fetched{}, fmt.Errorf("the tile server answers %s", resp.Status)
-	default: // the failure of one tile: some answer 400 beyond their zooms, 403 without a file, 500 for a damaged one
+	case http.StatusBadRequest: // some answer this beyond their zooms
+		return odd("the tile server answers %s", resp.Status)
+	default: // the failure of one tile, such as 403 without a file or 500 for a damaged one, or of all
+		if x.failing.Add(1) >= maxFailing {
+			return fetched{}, fmt.Errorf("the tile server answers %s, and refused %d tiles in a row", resp.Status, maxFailing)
+		}
 		return odd("the tile server answers %s", resp.Status)
 	}
 	if f.body, err = io.ReadAll(io.LimitReader(resp.Body, maxTile+1)); err != nil {

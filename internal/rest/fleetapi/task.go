@@ -223,8 +223,8 @@ func (a *API) createTaskPhoto(ctx context.Context, r *rest.Request) (rest.Respon
 		v.AddCode("invalid_format", "photo", "must be base64")
 		return rest.Response{}, v.Err()
 	}
-	// Before the transaction, because the use of storage is in other databases.
-	if err := a.Quotas.Check(ctx, r.Key.OrganizationID, int64(len(file)), true); err != nil {
+	decide, err := a.Quotas.CheckElsewhere(ctx, a.DB, r.Key.OrganizationID, int64(len(file)), a.Fleet.PhotoBytes)
+	if err != nil {
 		return rest.Response{}, err
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
@@ -233,6 +233,9 @@ func (a *API) createTaskPhoto(ctx context.Context, r *rest.Request) (rest.Respon
 			return rest.Response{}, err
 		}
 		t, err = a.Fleet.AddTaskPhotoTx(ctx, tx, r.Key.OrganizationID, t, file, actorOf(r))
+		if err == nil {
+			err = decide(ctx, tx)
+		}
 		if err != nil {
 			return rest.Response{}, err
 		}

@@ -1,8 +1,11 @@
 package fleetapi_test
 
 import (
+	"context"
 	"encoding/base64"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
@@ -46,7 +49,7 @@ func TestPhotoQuota(t *testing.T) {
 	p := r.live.tenant(t, ours)
 	size := int64(base64.StdEncoding.DecodedLen(len(picture)) - strings.Count(picture, "="))
 	r.live.surface.Quotas = quotatest.Open(r.desk, queue.Open(r.desk, queue.Config{}), quota.Limits{quota.Storage: 2*size + 1}, func(c *quota.Config) {
-		c.Elsewhere = p.fleet.PhotoBytes
+		c.Elsewhere = p.photoBytes
 	})
 	photos := "/tasks/" + p.task().text("id") + "/photos"
 	body := jsonOf(t, fields{"photo": picture})
@@ -57,8 +60,39 @@ func TestPhotoQuota(t *testing.T) {
 	refused(t, "no base64", p.Do("POST", photos, `{"photo":"***"}`), 422, "validation_failed", "#/photo invalid_format")
 	send(t, p.Client, "DELETE", photos+"/"+stored[0].(map[string]any)["id"].(string), "", 204)
 	send(t, p.Client, "POST", photos, body, 200)
-	if n, err := p.fleet.PhotoBytes(t.Context(), ours); err != nil || n != 2*size {
+	if n, err := p.photoBytes(t.Context(), ours); err != nil || n != 2*size {
 		t.Errorf("stored %d bytes, %v; want %d", n, err, 2*size)
+	}
+}
+
+func (p *tenant) photoBytes(ctx context.Context, organizationID string) (int64, error) {
+	return p.fleet.PhotoBytes(ctx, p.db, organizationID)
+}
+
+// TestPhotosAtOnce: of photos at the same time, as many are stored as the storage permits.
+func TestPhotosAtOnce(t *testing.T) {
+	r := newRig(t)
+	p := r.live.tenant(t, ours)
+	size := int64(base64.StdEncoding.DecodedLen(len(picture)) - strings.Count(picture, "="))
+	r.live.surface.Quotas = quotatest.Open(r.desk, queue.Open(r.desk, queue.Config{}), quota.Limits{quota.Storage: 3 * size}, func(c *quota.Config) {
+		c.Elsewhere = p.photoBytes
+	})
+	tasks := []string{p.task().text("id"), p.task().text("id"), p.task().text("id"), p.task().text("id")}
+	body := jsonOf(t, fields{"photo": picture})
+	var stored atomic.Int64
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			if a := p.Do("POST", "/tasks/"+tasks[i%4]+"/photos", body); a.Status == 200 {
+				stored.Add(1)
+			} else {
+				refused(t, "a photo too many", a, 403, "quota_exceeded")
+			}
+		})
+	}
+	all.Wait()
+	if n, err := p.photoBytes(t.Context(), ours); err != nil || n > 3*size || n != stored.Load()*size || n == 0 {
+		t.Errorf("%d photos were accepted, and %d bytes stored, %v; %d are permitted", stored.Load(), n, err, 3*size)
 	}
 }
 

@@ -116,25 +116,23 @@ func wireOfTelemetry(t *fleet.TelemetryResult, places []int) wireTelemetry {
 }
 
 func (a *API) recordTelemetry(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	texts, err := r.Reports(fleet.MaxReports)
+	list, err := r.Reports(fleet.MaxReports)
 	if err != nil {
 		return rest.Response{}, err
 	}
-	granted, window, err := r.AcquireBudget(ctx, telemetryBudget, int64(len(texts)))
+	granted, window, err := r.AcquireBudget(ctx, telemetryBudget, int64(len(list)))
 	if err != nil {
 		return rest.Response{}, err
 	}
-	reports, places := make([]fleet.Report, 0, granted), make([]int, 0, granted)
-	for i, text := range texts[:granted] {
-		if len(text) > 0 { // a blank line is no report
-			reports, places = append(reports, parseReport(text)), append(places, i)
-		}
+	reports, places := make([]fleet.Report, granted), make([]int, granted)
+	for i, report := range list[:granted] {
+		reports[i], places[i] = parseReport(report.Text), report.Index
 	}
 	record := func(tx *db.Tx) (wireTelemetry, error) {
 		got, err := a.Fleet.RecordTelemetryTx(ctx, tx, r.Key.OrganizationID, reports, r.Covers)
 		return wireOfTelemetry(&got, places), err
 	}
-	if granted == int64(len(texts)) {
+	if granted == int64(len(list)) {
 		return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 			w, err := record(tx)
 			return rest.OK(w), err
@@ -149,7 +147,7 @@ func (a *API) recordTelemetry(ctx context.Context, r *rest.Request) (rest.Respon
 	if err != nil {
 		return rest.Response{}, err
 	}
-	return rest.Response{}, telemetryBudget.OverBudget(window, granted, w)
+	return rest.Response{}, telemetryBudget.OverBudget(window, int64(list[granted].Index), w)
 }
 
 // parseReport reads a report; one that is not valid is marked.

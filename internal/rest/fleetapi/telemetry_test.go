@@ -14,6 +14,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/fleet/track"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
@@ -118,6 +119,11 @@ func TestBlankLines(t *testing.T) {
 			t.Errorf("%q: got %s\nwant %s", body, got, want)
 		}
 	}
+	// They do not count in the limit.
+	if got := telemetryOf(t, p.Do("POST", "/telemetry", strings.Repeat("{}\n\n", fleet.MaxReports)+"\n", "Content-Type: "+rest.NDJSON), 200); got.Rejected != fleet.MaxReports {
+		t.Errorf("got %d rejected", got.Rejected)
+	}
+	refused(t, "10,001 reports", p.Do("POST", "/telemetry", strings.Repeat("{}\n\n", fleet.MaxReports)+"{}", "Content-Type: "+rest.NDJSON), 413, "body_too_large")
 }
 
 func TestTelemetryRefused(t *testing.T) {
@@ -147,7 +153,7 @@ func TestTelemetryRefused(t *testing.T) {
 func TestTooManyLines(t *testing.T) {
 	p := newRig(t).live.tenant(t, ours)
 	for kind, body := range map[string]string{
-		rest.NDJSON:        strings.Repeat("\n", 7<<20) + "1",
+		rest.NDJSON:        strings.Repeat("1\n", 7<<19) + "1",
 		"application/json": `{"reports":[` + strings.Repeat("1,", 3<<20) + "1]}",
 	} {
 		var before, after runtime.MemStats
@@ -170,9 +176,10 @@ func TestTelemetryBudget(t *testing.T) {
 	for i := range 201 {
 		lines = append(lines, fmt.Sprintf(`{"vehicle":{"id":"%s"},"reported_at":"%s"}`, v.text("id"), time.Now().Add(time.Duration(i)*time.Millisecond).UTC().Format("2006-01-02T15:04:05.000Z")))
 	}
-	a := narrow.Do("POST", "/telemetry", strings.Join(lines, "\n"), "Content-Type: "+rest.NDJSON, "Idempotency-Key: one")
+	// Blank lines take nothing of the budget, but have numbers.
+	a := narrow.Do("POST", "/telemetry", strings.Join(lines, "\n\n"), "Content-Type: "+rest.NDJSON, "Idempotency-Key: one")
 	refused(t, "201 reports", a, 429, "rate_limited")
-	if w := telemetryOf(t, a, 429); w.Taken != 200 || w.Result.Accepted != 200 || a.Header.Get("Retry-After") == "" || a.Header.Get("X-Telemetry-Remaining") != "0" {
+	if w := telemetryOf(t, a, 429); w.Taken != 400 || w.Result.Accepted != 200 || a.Header.Get("Retry-After") == "" || a.Header.Get("X-Telemetry-Remaining") != "0" {
 		t.Errorf("got %d taken, %d accepted, headers %v", w.Taken, w.Result.Accepted, a.Header)
 	}
 	a = narrow.Do("POST", "/telemetry", lines[200], "Content-Type: "+rest.NDJSON)

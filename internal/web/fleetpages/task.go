@@ -443,7 +443,7 @@ func (p *pages) addTaskPhoto(w http.ResponseWriter, r *web.Request) error {
 	for _, f := range form.Files {
 		size += int64(len(f.Data))
 	}
-	err := p.Quotas.Check(r.Context(), r.OrganizationID, size, true)
+	decide, err := p.Quotas.CheckElsewhere(r.Context(), p.DB, r.OrganizationID, size, p.Fleet.PhotoBytes)
 	if err != nil {
 		return err
 	}
@@ -457,7 +457,7 @@ func (p *pages) addTaskPhoto(w http.ResponseWriter, r *web.Request) error {
 				return err
 			}
 		}
-		return nil
+		return decide(ctx, tx)
 	})
 	if e, ok := errors.AsType[*problem.Error](err); ok && len(e.Issues) > 0 {
 		return p.Redirect(w, path, web.Notice{Text: "The photo " + e.Issues[0].Message + ".", Bad: true})
