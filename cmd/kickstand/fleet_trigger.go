@@ -221,11 +221,16 @@ func (t *fleetTrigger) vehicle(ctx context.Context, name event.Name) (string, er
 	}
 	return t.write(ctx, func(tx *db.Tx) (string, error) {
 		v, err := t.LockVehicleTx(ctx, tx, t.organizationID, id)
-		if err == nil {
-			// Only a report later than the last one restores contact, and times are whole milliseconds.
-			report := fleet.VehicleChange{Location: optional.Of(*like.Location), LastReportedAt: optional.Of(rfc3339.Time(tx.Now.Add(time.Millisecond)))}
-			_, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, report, t.by)
+		if err != nil {
+			return "", err
 		}
+		now, err := t.Now(ctx, tx, t.organizationID)
+		if err != nil {
+			return "", err
+		}
+		// Only a report later than the last one restores contact, and times are whole milliseconds.
+		report := fleet.VehicleChange{Location: optional.Of(*like.Location), LastReportedAt: optional.Of(rfc3339.Time(now.Add(time.Millisecond)))}
+		_, err = t.UpdateVehicleTx(ctx, tx, t.organizationID, v, report, t.by)
 		return id, err
 	})
 }

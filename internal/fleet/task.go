@@ -618,6 +618,8 @@ func (v *Vehicle) returnToService(a orgContext, by Actor) *VehicleReturn {
 	case v.State == NonContactable && v.formerState == NonOperational && v.formerEvent == "maintenance" && v.Location != nil && !v.batteryBelow(a.settings.LowBatteryPercent):
 		v.formerState = Available
 		return stays("no_contact", "The vehicle is out of contact. It is available when it reports.")
+	case v.State == NonContactable && v.formerState == Available && v.Location != nil:
+		return stays("no_contact", "The vehicle is out of contact. It is available when it reports.")
 	case v.State != NonOperational || v.LastEvent != "maintenance" && v.formerEvent != "maintenance" && !v.disabledByBattery():
 		return stays("invalid_transition", "The vehicle is "+string(v.State)+" for another reason: "+string(v.LastEvent)+".")
 	case v.Location == nil:

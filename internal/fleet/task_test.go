@@ -357,6 +357,12 @@ func TestSilentInTheWorkshop(t *testing.T) {
 	if v = y.storedVehicle(t, v.ID); v.State != fleet.Available || v.LastEvent != "comms_restored" {
 		t.Errorf("after a report it is %s by %s", v.State, v.LastEvent)
 	}
+	// So it is if the task did not begin before the silence.
+	y.travel(t, 45*time.Minute)
+	task = y.task(t, v, takesOut)
+	if back := y.putTask(t, task.ID, is(fleet.TaskDone)).VehicleReturn; back == nil || back.Returned || back.Code != "no_contact" {
+		t.Errorf("the return of an available one: %+v", back)
+	}
 	y.sound(t)
 
 	// With an empty battery it stays, and says so.

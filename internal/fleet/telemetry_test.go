@@ -279,6 +279,19 @@ func TestClocks(t *testing.T) {
 			}
 		}
 	})
+	t.Run("faults before a right report", func(t *testing.T) {
+		t.Parallel()
+		y := newYard(t)
+		v := y.vehicle(t)
+		for call := range 4 {
+			y.travel(t, time.Minute)
+			now := y.clock(t)
+			got := verdicts(y.record(t, report(&v, now.Add(time.Hour), nil), report(&v, now.Add(-30*time.Second), nil), report(&v, now, nil)))
+			if got != "2 0 1, 0 rejected in_future/reported_at" {
+				t.Errorf("call %d: got %s", call, got)
+			}
+		}
+	})
 	t.Run("a clock that gains", func(t *testing.T) {
 		t.Parallel()
 		y := newYard(t)

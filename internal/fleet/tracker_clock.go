@@ -11,8 +11,8 @@ import (
 
 // The clock of a tracker is known to be wrong when its last reports are consistently too early
 // or too late. One report is no evidence: it may be a fault of the tracker, or have waited in its
-// memory. Of the reports of a call the one with the latest time counts, in whatever order they come: it
-// waited least.
+// memory. Of the reports of a call the last one counts if its time is right, although others may be
+// faults, else the one with the latest time, in whatever order they come: it waited least.
 const (
 	// clockTolerance is the greatest error of a clock that is right.
 	clockTolerance = maxReportAhead
@@ -42,7 +42,7 @@ type trackerClock struct {
 	sentAt time.Time     // of the latest, by the tracker's clock
 }
 
-// observe updates the clock by the time of the latest report of a call. Reports from before oldest cannot have
+// observe updates the clock by the time of a report of a call. Reports from before oldest cannot have
 // waited in a tracker's memory. A direct report needs no second one as evidence, if it is from the
 // future or from before oldest.
 func (c *trackerClock) observe(sentAt, now, oldest time.Time, direct bool) {
