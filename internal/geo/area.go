@@ -233,7 +233,9 @@ func ringOf(positions [][]float64) (orb.Ring, ring, *ShapeError) {
 	}
 	last := len(r.points) - 1
 	switch {
-	case last < 1 || r.points[0] != r.points[last]:
+	case last < 1:
+		return nil, r, &ShapeError{"is not closed: the last position must equal the first", "must have at least 3 different corners"}
+	case r.points[0] != r.points[last]:
 		return nil, r, &ShapeError{"is not closed: the last position must equal the first", "has an outline that does not end where it starts"}
 	case last < 3:
 		return nil, r, &ShapeError{"has fewer than 3 distinct positions", "must have at least 3 different corners"}

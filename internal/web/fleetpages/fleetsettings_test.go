@@ -2,12 +2,16 @@ package fleetpages_test
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
@@ -23,6 +27,39 @@ func TestWholeNumbers(t *testing.T) {
 	if s, _, err := y.live.Settings(t.Context(), y.live.db, y.live.organization.ID); err != nil || s.CancelGraceMeters != 1000 {
 		t.Errorf("got %d, %v", s.CancelGraceMeters, err)
 	}
+}
+
+// TestUnedited: what a field cannot show is stored as before, unless the field is edited.
+func TestUnedited(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	odd := map[string]string{"a:b": "c", "d": " e", "f": "g\nh"}
+	var v fleet.Vehicle
+	from := rfc3339.Time(time.Date(2026, 11, 28, 10, 42, 37, 0, time.UTC))
+	l.write(func(ctx context.Context, tx *db.Tx) error {
+		by := fleet.Actor{Type: "system"}
+		now, err := l.LockSubaccountTx(ctx, tx, l.organization.ID, l.sub.ID)
+		if err == nil {
+			_, err = l.UpdateSubaccountTx(ctx, tx, l.organization.ID, now, fleet.SubaccountChange{Alerts: optional.Of([]fleet.Alert{{Type: "other", Summary: "Snow", StartsAt: from}})})
+		}
+		if err == nil {
+			v, err = l.CreateVehicleTx(ctx, tx, l.organization.ID, fleet.NewVehicle{SubaccountID: l.sub.ID, Code: "ODD-1", VehicleTypeID: l.scooter, Metadata: odd}, by)
+		}
+		return err
+	})
+	path := "/fleet/vehicles/" + v.ID + "/edit"
+	form := with(formOf(y.admin.Page(path)), "metadata", "a:b: c\r\nd:  e\r\nf: g\r\nh") // as a browser sends the field
+	y.admin.Follow(y.admin.Post(path, with(form, "vin", "1")))
+	if got, err := l.Vehicle(t.Context(), l.db, l.organization.ID, v.ID); err != nil || got.VIN != "1" || !maps.Equal(got.Metadata, odd) {
+		t.Errorf("got %+v, %v", got.Metadata, err)
+	}
+	path = "/fleet/subaccounts/" + l.sub.ID + "/alerts/" + l.subaccount().Alerts[0].ID
+	y.admin.Follow(y.admin.Post(path, with(formOf(y.admin.Page(path)), "summary", "Ice")))
+	if got := l.subaccount().Alerts[0]; got.Summary != "Ice" || got.StartsAt != from {
+		t.Errorf("got %+v", got)
+	}
+	y.admin.WantRefused(y.admin.Post("/fleet/zones/new", url.Values{"name": {"Mitte"}, "type": {"parking"}, "geometry": {"52.5, 13.3"}}), http.StatusUnprocessableEntity).
+		Want("Shape must have at least 3 different corners.")
 }
 
 // TestChangedByOthers: a form that was opened before somebody else changed the record replaces
@@ -57,6 +94,7 @@ func TestChangedByOthers(t *testing.T) {
 		"/fleet/zones/" + zone + "/edit":            {"priority", "rules.0.maximum_speed_kph"},
 		"/fleet/alert-rules/" + string(rules[0].ID): {"threshold", "name"},
 		"/fleet/tasks/" + work.ID + "/edit":         {"title", "due_odometer_meters"},
+		"/fleet/vehicles/" + v.ID + "/edit":         {"license_plate", "external_id"},
 		sub + "/edit":                               {"gbfs.operator", "gbfs.license_id"},
 		sub + "/types/" + l.scooter:                 {"reservation_minutes", "min_age"},
 		sub + "/rules":                              {"global_rules.0.maximum_speed_kph", "global_rules.1.maximum_speed_kph"},
@@ -77,7 +115,7 @@ func TestChangedByOthers(t *testing.T) {
 		y.admin.Follow(y.admin.Post(path, with(newer, fields[0], "17")))
 		older.Set(fields[1], "21")
 		d := y.admin.WantRefused(y.admin.Post(path, older), http.StatusUnprocessableEntity)
-		d.Want("Somebody else changed this meanwhile. Nothing was saved. Save again to replace what is stored in: ")
+		d.Want("This was changed since the form was opened. Nothing was saved. Save again to replace what is stored in: ")
 		if got := webtest.Attr(d.Field(fields[1]), "value"); got != older.Get(fields[1]) {
 			t.Errorf("%s: what was typed is %q", path, got)
 		}
@@ -110,13 +148,38 @@ func TestChangedByOthers(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 
+	// A choice that the form has no more, such as types of a rule, stays.
+	rule := "global_rules.0.vehicle_type_ids"
+	y.admin.Follow(y.admin.Post(sub+"/types/new", url.Values{"name": {"Bike"}, "form_factor": {"bicycle"}, "propulsion_type": {"human"}}))
+	bike := l.subaccount().VehicleTypes[1].ID
+	l.write(func(ctx context.Context, tx *db.Tx) error {
+		now, err := l.LockSubaccountTx(ctx, tx, l.organization.ID, l.sub.ID)
+		if err == nil {
+			_, err = l.UpdateSubaccountTx(ctx, tx, l.organization.ID, now, fleet.SubaccountChange{
+				GlobalRules: optional.Of([]fleet.Rule{{VehicleTypeIDs: []string{l.scooter, bike}, StartAllowed: true, EndAllowed: true}}),
+			})
+		}
+		return err
+	})
+	long = formOf(y.admin.Page(sub + "/rules"))
+	y.admin.Follow(y.admin.Post(sub+"/rules", with(formOf(y.admin.Page(sub+"/rules")), rule, l.scooter)))
+	refused = y.admin.WantRefused(y.admin.Post(sub+"/rules", with(long, "global_rules.0.maximum_speed_kph", "12")), http.StatusUnprocessableEntity)
+	y.admin.Follow(y.admin.Post(sub+"/rules", formOf(refused)))
+	if got := l.subaccount().GlobalRules; len(got) != 1 || len(got[0].VehicleTypeIDs) != 2 || *got[0].MaximumSpeed != 12 {
+		t.Errorf("got %+v", got)
+	}
+	// A vehicle type that appears meanwhile is no change of a plan.
+	plan := formOf(y.admin.Page("/fleet/pricing/" + l.plan.ID + "/edit"))
+	y.admin.Follow(y.admin.Post(sub+"/types/new", url.Values{"name": {"Trike"}, "form_factor": {"bicycle"}, "propulsion_type": {"human"}}))
+	y.admin.Follow(y.admin.Post("/fleet/pricing/"+l.plan.ID+"/edit", with(plan, "name", "Standard")))
+
 	// A form with an error stays as old as it is.
 	const path = "/fleet/settings/edit"
 	older := formOf(y.admin.Page(path))
 	y.admin.Follow(y.admin.Post(path, with(formOf(y.admin.Page(path)), "max_ride_minutes", "600")))
 	d := y.admin.WantRefused(y.admin.Post(path, with(older, "name", "")), http.StatusUnprocessableEntity)
 	form := with(formOf(d), "name", "Ours")
-	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Somebody else changed this meanwhile.", "replace what is stored in: Name; Maximum ride duration (minutes).")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("This was changed since the form was opened.", "replace what is stored in: Name; Maximum ride duration (minutes).")
 
 	// The end of a ride of the rider is no change of the form.
 	ride := l.ride(fleet.Active)

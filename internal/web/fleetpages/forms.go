@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/tariff"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -172,7 +173,9 @@ type formInput struct {
 func storedMark(stored web.Fields) string {
 	h := sha256.New()
 	for _, f := range stored {
-		_, _ = fmt.Fprintf(h, "%q %q\n", f.Name, f.Value)
+		if f.Value != "" { // an empty field, such as that of a new vehicle type, is as good as none
+			_, _ = fmt.Fprintf(h, "%q %q\n", f.Name, f.Value)
+		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
@@ -211,6 +214,18 @@ func (t *formInput) checkStored(before, after web.Fields) error {
 	}
 	t.stored = before
 	return errChangedByOthers
+}
+
+// fill sets fields to the submitted values. A choice that is no option any more becomes one, since a browser
+// would submit the first option in its place.
+func fill(fields web.Fields, values url.Values) {
+	fields.Fill(values)
+	for i := range fields {
+		f := &fields[i]
+		if f.Type == "select" && f.Value != "" && !slices.ContainsFunc(f.Options, func(o web.Option) bool { return o.Value == f.Value }) {
+			f.Options = append(slices.Clip(f.Options), web.Option{Value: f.Value, Label: "As chosen before"})
+		}
+	}
 }
 
 // valueOf is the value of a field, empty if there is none.
@@ -335,6 +350,15 @@ func metadataField(m map[string]string) web.Field {
 	return web.Field{Name: "metadata", Label: "Metadata", Type: "textarea", Rows: 3, Optional: true, Value: strings.TrimSuffix(b.String(), "\n"), Help: "Your own, a line each: depot: north"}
 }
 
+// changedMetadata is the change of a field of [metadataField]. One that was not edited changes nothing, whatever
+// the names and values have that the field cannot show.
+func (t *formInput) changedMetadata(stored map[string]string) optional.Value[map[string]string] {
+	if strings.ReplaceAll(t.Get("metadata"), "\r\n", "\n") == metadataField(stored).Value {
+		return optional.Value[map[string]string]{}
+	}
+	return optional.Of(t.metadata("metadata"))
+}
+
 // positionFields are the fields of [formInput.position].
 func positionFields(name string, at *geo.Position, help string) web.Fields {
 	lat, lng := "", ""
@@ -453,9 +477,9 @@ func (p *pages) change(r *web.Request, fields web.Fields, t *formInput, fn func(
 	if err == nil {
 		return true, nil
 	}
-	fields.Fill(t.Values)
+	fill(fields, t.Values)
 	if errors.Is(err, errChangedByOthers) {
-		fields[0].FormError = "Somebody else changed this meanwhile. Nothing was saved. Save again to replace what is stored in: " + strings.Join(t.replaced, "; ") + "."
+		fields[0].FormError = "This was changed since the form was opened. Nothing was saved. Save again to replace what is stored in: " + strings.Join(t.replaced, "; ") + "."
 		return false, nil
 	}
 	if refused(fields, err) {

@@ -469,7 +469,7 @@ func (p *pages) morePlan(w http.ResponseWriter, r *web.Request, t *formInput, pl
 		more = spareSegments
 	}
 	fields, groups := planForm(plan, subs, made, min(100, t.rows("per_min_pricing", "rate_amount")+more), min(100, t.rows("per_km_pricing", "rate_amount")+more))
-	fields.Fill(t.Values)
+	fill(fields, t.Values)
 	var was web.Fields
 	if made {
 		was = t.openedWith(fields)
@@ -511,7 +511,7 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 			PausePerMinAmount: orNull(n.PausePerMinAmount), ReservationPerMin: orNull(n.ReservationPerMin), ReservationFlat: orNull(n.ReservationFlat),
 			ReservationFreeMinutes: optional.Of(n.ReservationFreeMinutes), FareCap: orNull(n.FareCap), OutOfZoneAmount: orNull(n.OutOfZoneAmount),
 			Taxable: optional.Of(n.Taxable), TaxBasisPoints: optional.Of(n.TaxBasisPoints), VehicleTypeIDs: optional.Of(typesOf(t, &sub)), Active: optional.Of(t.on("active")),
-			Metadata: optional.Of(t.metadata("metadata")),
+			Metadata: t.changedMetadata(plan.Metadata),
 		}
 		fields, groups = planForm(&plan, subs, true, max(minutes, t.rows("per_min_pricing", "rate_amount")), max(kilometers, t.rows("per_km_pricing", "rate_amount")))
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {

@@ -524,6 +524,15 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 			StartsAt: t.moment("starts_at", zone), EndsAt: t.moment("ends_at", zone),
 		}
 		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "alerts."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
+			// Fields have whole minutes; unchanged ones retain the stored time.
+			if at := slices.IndexFunc(now.Alerts, func(a fleet.Alert) bool { return a.ID == id }); at >= 0 {
+				if from := now.Alerts[at].StartsAt; t.text("starts_at") == localTime(from, zone) {
+					n.StartsAt = from
+				}
+				if until := now.Alerts[at].EndsAt; t.text("ends_at") == localTime(until, zone) {
+					n.EndsAt = until
+				}
+			}
 			return fleet.SubaccountChange{Alerts: optional.Of(replaceOrAppend(now.Alerts, n, func(a fleet.Alert) bool { return a.ID == id }))}
 		})
 		if err != nil {

@@ -240,12 +240,16 @@ func taskFields(r *web.Request, t *fleet.Task, people []web.Option) web.Fields {
 			meters = strconv.FormatInt(t.Recurrence.Meters, 10)
 		}
 	}
+	assignees := append([]web.Option{{Label: "Nobody"}}, people...)
+	if id := string(t.AssigneeID); id != "" && !slices.ContainsFunc(people, func(o web.Option) bool { return o.Value == id }) {
+		assignees = append(assignees, web.Option{Value: id, Label: "Former member"})
+	}
 	zone := r.Now.Location()
 	return web.Fields{
 		{Name: "title", Label: "Title", Type: "text", Most: 256, Value: t.Title, Placeholder: "Replace the brake"},
 		{Name: "kind", Label: "Kind", Type: "select", Value: string(t.Kind), Options: workKinds},
 		{Name: "priority", Label: "Priority", Type: "select", Value: string(t.Priority), Options: taskPriorities},
-		{Name: "assignee_id", Label: "Assignee", Type: "select", Optional: true, Value: string(t.AssigneeID), Options: append([]web.Option{{Label: "Nobody"}}, people...)},
+		{Name: "assignee_id", Label: "Assignee", Type: "select", Optional: true, Value: string(t.AssigneeID), Options: assignees},
 		{Name: "takes_vehicle_out", Label: "Take the vehicle out of service until the task is closed", Type: "checkbox", Optional: true, Value: checked(t.TakesVehicleOut)},
 		{Name: "description", Label: "Description", Type: "textarea", Rows: 3, Optional: true, Value: string(t.Description)},
 		{Name: "checklist", Label: "Checklist", Type: "textarea", Rows: 4, Optional: true, Value: strings.Join(items, "\n"), Help: "One item a line."},

@@ -441,19 +441,19 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 	for _, name := range []string{"location.lat", "location.lng", "battery_percent", "odometer_meters"} {
 		was = append(was, *fields.Field(name))
 	}
+	t := new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		t := &formInput{Values: values}
 		for i := range was {
 			was[i].Value = t.text("was." + was[i].Name)
 		}
 		c := fleet.VehicleChange{
 			Code: optional.Of(t.text("code")), VehicleTypeID: optional.Of(t.text("vehicle_type_id")), PricingPlanID: optional.Of(fleet.NullString(t.text("pricing_plan_id"))),
 			DeviceID: optional.Of(fleet.NullString(t.text("device_id"))), LicensePlate: optional.Of(fleet.NullString(t.text("license_plate"))), VIN: optional.Of(fleet.NullString(t.text("vin"))),
-			ExternalID: optional.Of(fleet.NullString(t.text("external_id"))), Metadata: optional.Of(t.metadata("metadata")),
+			ExternalID: optional.Of(fleet.NullString(t.text("external_id"))), Metadata: t.changedMetadata(v.Metadata),
 		}
 		// Telemetry is written only if the user changed it: the vehicle may have
 		// moved since the form was shown.
@@ -468,10 +468,14 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 		}
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 			now, err := p.Fleet.LockVehicleTx(ctx, tx, r.OrganizationID, v.ID)
-			if err == nil {
-				_, err = p.Fleet.UpdateVehicleTx(ctx, tx, r.OrganizationID, now, c, by(r))
+			if err != nil {
+				return err
 			}
-			return err
+			after, err := p.Fleet.UpdateVehicleTx(ctx, tx, r.OrganizationID, now, c, by(r))
+			if err != nil {
+				return err
+			}
+			return t.checkStored(masterData(&now), masterData(&after))
 		})
 		if err != nil {
 			return err
@@ -480,7 +484,20 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Vehicle saved."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/vehicles", "Edit "+v.Code, nil), fields, form{Groups: groups, Was: was, Label: "Save", Cancel: back})
+	return p.showForm(w, r, p.page(r, "/vehicles", "Edit "+v.Code, nil), fields, form{Groups: groups, Was: append(was, t.openedWith(masterData(&v))...), Label: "Save", Cancel: back})
+}
+
+// masterData are the fields of the form of a vehicle that reports do not change.
+func masterData(v *fleet.Vehicle) web.Fields {
+	return web.Fields{
+		{Name: "code", Label: "Code", Value: v.Code},
+		{Name: "vehicle_type_id", Label: "Type", Value: v.VehicleTypeID},
+		{Name: "pricing_plan_id", Label: "Pricing plan", Value: string(v.PricingPlanID)},
+		{Name: "device_id", Label: "Device id", Value: string(v.DeviceID)},
+		{Name: "license_plate", Label: "License plate", Value: string(v.LicensePlate)},
+		{Name: "vin", Label: "VIN", Value: string(v.VIN)},
+		externalField(v.ExternalID), metadataField(v.Metadata),
+	}
 }
 
 // orNull is a field that nil clears.

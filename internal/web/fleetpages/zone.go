@@ -562,7 +562,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 	case t.Get("check") != "" && r.Header.Get("X-Live") != "":
 		return p.Fragment(w, "zone_form", "zone-words", words)
 	case more, t.Get("check") != "":
-		fields.Fill(t.Values)
+		fill(fields, t.Values)
 	default:
 		saved, err := p.saveZone(r, fields, stored, t, z, isNew, n)
 		if err != nil {
