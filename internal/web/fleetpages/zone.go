@@ -276,7 +276,7 @@ func ruleFor(subs []fleet.Subaccount, ids []string) string {
 const maxZoneRules = 20
 
 // maxZoneForm is the size limit of the form in bytes: a shape has up to 10,000 positions, as GeoJSON
-// with all their digits, and most of its characters take three bytes in a form.
+// with all their digits, and each bracket and comma takes three bytes in a form.
 const maxZoneForm = 1 << 20
 
 // zoneForm is the body of the form of a zone.
