@@ -364,8 +364,8 @@ func (s *Service) NextEvents(ctx context.Context, organizationID string, limit i
 	return events, position, nil
 }
 
-// EventsRelayed notes that the events of an organization up to a position are relayed. On SQLite, streams
-// learn only by it of the events of another process, such as a command.
+// EventsRelayed notes that the events of an organization up to a position are relayed. On SQLite it also
+// notifies streams, since nothing else notifies them of events of another process, such as a command.
 func (s *Service) EventsRelayed(ctx context.Context, organizationID string, position int64) error {
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		if s.emitted != nil && !s.db.Postgres() {

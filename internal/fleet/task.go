@@ -615,10 +615,9 @@ func (v *Vehicle) returnToService(a orgContext, by Actor) *VehicleReturn {
 		return stays("open_tasks", "Another task takes the vehicle out of service.")
 	case v.State == Available || v.CurrentRideID != "":
 		return &VehicleReturn{Returned: true} // the ride of the vehicle did not end in the meantime
-	case v.State == NonContactable && v.formerState == NonOperational && v.formerEvent == "maintenance" && v.Location != nil && !v.batteryBelow(a.settings.LowBatteryPercent):
+	case v.State == NonContactable && v.Location != nil && (v.formerState == Available ||
+		v.formerState == NonOperational && v.formerEvent == "maintenance" && !v.batteryBelow(a.settings.LowBatteryPercent)):
 		v.formerState = Available
-		return stays("no_contact", "The vehicle is out of contact. It is available when it reports.")
-	case v.State == NonContactable && v.formerState == Available && v.Location != nil:
 		return stays("no_contact", "The vehicle is out of contact. It is available when it reports.")
 	case v.State != NonOperational || v.LastEvent != "maintenance" && v.formerEvent != "maintenance" && !v.disabledByBattery():
 		return stays("invalid_transition", "The vehicle is "+string(v.State)+" for another reason: "+string(v.LastEvent)+".")

@@ -12,7 +12,7 @@ import (
 // The clock of a tracker is known to be wrong when its last reports are consistently too early
 // or too late. One report is no evidence: it may be a fault of the tracker, or have waited in its
 // memory. Of the reports of a call the last one counts if its time is right, although others may be
-// faults, else the one with the latest time, in whatever order they come: it waited least.
+// faults, else the one with the latest time, regardless of their order: it waited least.
 const (
 	// clockTolerance is the greatest error of a clock that is right.
 	clockTolerance = maxReportAhead

@@ -127,7 +127,7 @@ func (a *Area) UnmarshalJSON(text []byte) error {
 // ShapeError describes why polygons are not a valid [Area].
 type ShapeError struct {
 	message string
-	// Drawn is the description for a person who draws: without numbers of polygons, rings and
+	// Drawn is the description for forms and maps: without numbers of polygons, rings and
 	// positions, and with places as latitude and longitude.
 	Drawn string
 }

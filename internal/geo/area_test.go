@@ -295,7 +295,7 @@ func TestAreaRefused(t *testing.T) {
 		}
 		_, err := geo.ParseArea([]byte(tt.in))
 		if e, ok := errors.AsType[*geo.ShapeError](err); ok && (e.Drawn == "" || numbered.MatchString(e.Drawn)) {
-			t.Errorf("%s: for a person who draws: %q", name, e.Drawn)
+			t.Errorf("%s: the description for forms is %q", name, e.Drawn)
 		}
 	}
 	area(t, `{"type":"Polygon","coordinates":[`+ring(9_999)+`]}`)

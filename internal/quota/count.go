@@ -74,12 +74,11 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, organizationID string, c
 		return fmt.Errorf("count use: %w", err)
 	}
 	if sum.storage > 0 {
-		n, err := s.c.Elsewhere(ctx, organizationID)
+		err := s.addElsewhere(ctx, organizationID, &now)
 		switch {
 		case err == nil:
-			now.storage += n
 		case mode == Enforced:
-			return fmt.Errorf("count files elsewhere: %w", err)
+			return err
 		default: // received all the same
 			s.log.LogAttrs(ctx, slog.LevelError, "files elsewhere are not counted for the notice of a quota", slog.String("organization", organizationID), slog.Any("error", err))
 		}

@@ -263,11 +263,9 @@ func (s *Service) Usage(ctx context.Context, organizationID string) ([]Usage, er
 		r.messages = 0
 	}
 	if limits[Storage].Max != Unlimited {
-		n, err := s.c.Elsewhere(ctx, organizationID)
-		if err != nil {
+		if err := s.addElsewhere(ctx, organizationID, &r.use); err != nil {
 			return nil, err
 		}
-		r.storage += n
 	}
 	used := map[Quota]int64{Storage: r.storage, Messages: r.messages, Webhooks: hooks}
 	list := make([]Usage, len(All))
@@ -293,20 +291,27 @@ func (s *Service) CheckWebhooks(ctx context.Context, q db.Querier, organizationI
 	return nil
 }
 
+// addElsewhere adds the files in other databases to a use.
+func (s *Service) addElsewhere(ctx context.Context, organizationID string, u *use) error {
+	n, err := s.c.Elsewhere(ctx, organizationID)
+	if err != nil {
+		return fmt.Errorf("count files elsewhere: %w", err)
+	}
+	u.storage += n
+	return nil
+}
+
 // CheckElsewhere returns the refusal of files of so many bytes, before a transaction of another database
-// stores them, as [Service.Check] does. decide refuses what others have meanwhile made too much: call it
-// in the transaction, after its files are stored. Until the end of the transaction, others of the
-// organization there wait. sum returns the bytes of an organization's files in that database, and
-// q reads it.
+// stores them, as [Service.Check] does. decide refuses them if other transactions have used the room
+// since: call it in the transaction, after its files are stored. Others of the organization in that
+// database wait from then on until the transaction ends. sum returns the bytes of an organization's files
+// in that database, and q reads it.
 func (s *Service) CheckElsewhere(ctx context.Context, q db.Querier, organizationID string, bytes int64,
 	sum func(ctx context.Context, q db.Querier, organizationID string) (int64, error),
 ) (decide func(ctx context.Context, tx *db.Tx) error, err error) {
 	free := func(context.Context, *db.Tx) error { return nil }
 	if s == nil {
 		return free, nil
-	}
-	if err := s.Check(ctx, organizationID, bytes, true); err != nil {
-		return nil, err
 	}
 	limits, err := s.limitsOf(ctx, s.c.DB, organizationID)
 	if err != nil {
@@ -324,8 +329,10 @@ func (s *Service) CheckElsewhere(ctx context.Context, q db.Querier, organization
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.c.Elsewhere(ctx, organizationID)
-	if err != nil {
+	if err := s.addElsewhere(ctx, organizationID, &r.use); err != nil {
+		return nil, err
+	}
+	if err := s.enforce(ctx, s.c.DB, organizationID, use{storage: r.storage + bytes}, use{storage: bytes}, s.c.DB.Now()); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, tx *db.Tx) error {
@@ -336,7 +343,7 @@ func (s *Service) CheckElsewhere(ctx context.Context, q db.Querier, organization
 		if err != nil {
 			return err
 		}
-		if used := r.storage + all - before + now; used > limit {
+		if used := r.storage - before + now; used > limit {
 			return s.refuse(Storage, limit, used-bytes, tx.Now)
 		}
 		return nil
@@ -366,11 +373,9 @@ func (s *Service) Check(ctx context.Context, organizationID string, bytes int64,
 		r.messages = 0
 	}
 	if change.storage > 0 && limits[Storage].Max != Unlimited {
-		n, err := s.c.Elsewhere(ctx, organizationID)
-		if err != nil {
+		if err := s.addElsewhere(ctx, organizationID, &r.use); err != nil {
 			return err
 		}
-		r.storage += n
 	}
 	r.storage += change.storage
 	r.messages += change.messages

@@ -239,7 +239,7 @@ func TestElsewhere(t *testing.T) {
 	f.must(f.store(orgA, 100, quota.Enforced))
 	photos.Store(600) // and new ones
 	wantRefused(t, f.store(orgA, 100, quota.Enforced), problem.Precondition, quota.CodeExceeded, map[string]any{"quota": quota.Storage, "limit": int64(1000), "used": int64(1000)}, "of which 1 kB are used")
-	photos.Store(-1) // their database is away: what a customer sends is received
+	photos.Store(-1) // their database is away: files of customers are still received
 	f.must(f.store(orgA, 100, quota.Counted))
 	if err := f.store(orgA, 100, quota.Enforced); !errors.Is(err, errAway) {
 		t.Errorf("got %v", err)

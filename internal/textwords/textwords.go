@@ -122,8 +122,8 @@ func Match(words, parts []string) bool {
 	})
 }
 
-// strokes are letters that Unicode does not split into a letter and an accent, and what people type
-// without the right keyboard. Letters are case-folded.
+// strokes replaces case-folded letters that Unicode does not split into a letter and an accent by
+// their usual spelling on other keyboards.
 var strokes = strings.NewReplacer("ł", "l", "ø", "o", "đ", "d", "ð", "d", "ħ", "h", "ŧ", "t", "ı", "i", "æ", "ae", "œ", "oe", "þ", "th")
 
 // Plain returns words without strokes and ligatures: lukasz for łukasz.

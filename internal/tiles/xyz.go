@@ -34,8 +34,7 @@ type xyz struct {
 	failing  atomic.Int64 // tiles refused in a row
 }
 
-// maxFailing is the number of tiles in a row whose refusal pauses the server: it may refuse all, for a
-// wrong key or as a block.
+// maxFailing refused tiles in a row pause the server: with a wrong key or a block it refuses all.
 const maxFailing = 8
 
 // fetched is a tile of a server.
@@ -129,10 +128,9 @@ func (x *xyz) fetch(ctx context.Context, id ID, had fetched) (fetched, error) {
 		return f, nil // the server has no tile there
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return fetched{}, fmt.Errorf("the tile server answers %s", resp.Status)
-	case http.StatusBadRequest: // some answer this beyond their zooms
-		return odd("the tile server answers %s", resp.Status)
 	default: // the failure of one tile, such as 403 without a file or 500 for a damaged one, or of all
-		if x.failing.Add(1) >= maxFailing {
+		beyond := resp.StatusCode == http.StatusBadRequest // the zooms of some servers
+		if !beyond && x.failing.Add(1) >= maxFailing {
 			return fetched{}, fmt.Errorf("the tile server answers %s, and refused %d tiles in a row", resp.Status, maxFailing)
 		}
 		return odd("the tile server answers %s", resp.Status)

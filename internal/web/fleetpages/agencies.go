@@ -37,12 +37,7 @@ func (p *pages) agency(w http.ResponseWriter, r *web.Request) error {
 		a, title = s.MDS.Agencies[at], "Edit agency"
 	}
 	back := p.base + "/subaccounts/" + s.ID
-	stored := func(s *fleet.Subaccount) web.Fields {
-		if at := slices.IndexFunc(s.MDS.Agencies, is); at >= 0 {
-			return agencyFields(&s.MDS.Agencies[at])
-		}
-		return nil
-	}
+	stored := func(s *fleet.Subaccount) web.Fields { return elementFields(s.MDS.Agencies, is, agencyFields) }
 	fields, t := agencyFields(&a), new(formInput)
 	if r.Method == http.MethodPost {
 		var ok bool

@@ -29,7 +29,7 @@ func TestWholeNumbers(t *testing.T) {
 	}
 }
 
-// TestUnedited: what a field cannot show is stored as before, unless the field is edited.
+// TestUnedited: a value that its field cannot show stays as stored, unless the field is edited.
 func TestUnedited(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)

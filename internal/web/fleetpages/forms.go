@@ -350,13 +350,22 @@ func metadataField(m map[string]string) web.Field {
 	return web.Field{Name: "metadata", Label: "Metadata", Type: "textarea", Rows: 3, Optional: true, Value: strings.TrimSuffix(b.String(), "\n"), Help: "Your own, a line each: depot: north"}
 }
 
-// changedMetadata is the change of a field of [metadataField]. One that was not edited changes nothing, whatever
-// the names and values have that the field cannot show.
+// changedMetadata is the change of a field of [metadataField]. An unedited one changes nothing, even if names
+// or values have characters that the field cannot show.
 func (t *formInput) changedMetadata(stored map[string]string) optional.Value[map[string]string] {
 	if strings.ReplaceAll(t.Get("metadata"), "\r\n", "\n") == metadataField(stored).Value {
 		return optional.Value[map[string]string]{}
 	}
 	return optional.Of(t.metadata("metadata"))
+}
+
+// elementFields returns the fields of an element of a list of a record; none if there is no such
+// element.
+func elementFields[E any](list []E, is func(E) bool, fields func(*E) web.Fields) web.Fields {
+	if i := slices.IndexFunc(list, is); i >= 0 {
+		return fields(&list[i])
+	}
+	return nil
 }
 
 // positionFields are the fields of [formInput.position].

@@ -387,21 +387,18 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	at, id, title := len(s.VehicleTypes), r.PathValue("type"), "New vehicle type"
+	is := func(t fleet.VehicleType) bool { return t.ID == id }
 	kind := fleet.VehicleType{ReservationMinutes: 15}
 	if id != "" {
-		if at = slices.IndexFunc(s.VehicleTypes, func(t fleet.VehicleType) bool { return t.ID == id }); at < 0 {
+		if at = slices.IndexFunc(s.VehicleTypes, is); at < 0 {
 			return problem.New(problem.NotFound, "there is no such vehicle type")
 		}
 		kind, title = s.VehicleTypes[at], "Edit "+s.VehicleTypes[at].Name
 	}
 	back := p.base + "/subaccounts/" + s.ID
-	stored := func(s *fleet.Subaccount) web.Fields {
-		if at := slices.IndexFunc(s.VehicleTypes, func(t fleet.VehicleType) bool { return t.ID == id }); at >= 0 {
-			return typeFields(&s.VehicleTypes[at], s.ID, plans)
-		}
-		return nil
-	}
-	fields, t := typeFields(&kind, s.ID, plans), new(formInput)
+	show := func(kind *fleet.VehicleType) web.Fields { return typeFields(kind, s.ID, plans) }
+	stored := func(s *fleet.Subaccount) web.Fields { return elementFields(s.VehicleTypes, is, show) }
+	fields, t := show(&kind), new(formInput)
 	if r.Method == http.MethodPost {
 		var ok bool
 		if t.Values, ok = p.Form(w, r); !ok {
@@ -416,7 +413,7 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 			n.FormFactor, n.PropulsionType = t.text("form_factor"), t.text("propulsion_type")
 		}
 		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "vehicle_types."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
-			return fleet.SubaccountChange{VehicleTypes: optional.Of(replaceOrAppend(now.VehicleTypes, n, func(t fleet.VehicleType) bool { return t.ID == id }))}
+			return fleet.SubaccountChange{VehicleTypes: optional.Of(replaceOrAppend(now.VehicleTypes, n, is))}
 		})
 		if err != nil {
 			return err
@@ -498,22 +495,19 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	at, id, title := len(s.Alerts), r.PathValue("alert"), "New alert"
+	is := func(a fleet.Alert) bool { return a.ID == id }
 	a := fleet.Alert{Type: "other"}
 	if id != "" {
-		if at = slices.IndexFunc(s.Alerts, func(a fleet.Alert) bool { return a.ID == id }); at < 0 {
+		if at = slices.IndexFunc(s.Alerts, is); at < 0 {
 			return problem.New(problem.NotFound, "there is no such alert")
 		}
 		a, title = s.Alerts[at], "Edit alert"
 	}
 	back := p.base + "/subaccounts/" + s.ID
 	zone := r.Now.Location()
-	stored := func(s *fleet.Subaccount) web.Fields {
-		if at := slices.IndexFunc(s.Alerts, func(a fleet.Alert) bool { return a.ID == id }); at >= 0 {
-			return alertFields(&s.Alerts[at], zone)
-		}
-		return nil
-	}
-	fields, t := alertFields(&a, zone), new(formInput)
+	show := func(a *fleet.Alert) web.Fields { return alertFields(a, zone) }
+	stored := func(s *fleet.Subaccount) web.Fields { return elementFields(s.Alerts, is, show) }
+	fields, t := show(&a), new(formInput)
 	if r.Method == http.MethodPost {
 		var ok bool
 		if t.Values, ok = p.Form(w, r); !ok {
@@ -525,7 +519,7 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 		}
 		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "alerts."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
 			// Fields have whole minutes; unchanged ones retain the stored time.
-			if at := slices.IndexFunc(now.Alerts, func(a fleet.Alert) bool { return a.ID == id }); at >= 0 {
+			if at := slices.IndexFunc(now.Alerts, is); at >= 0 {
 				if from := now.Alerts[at].StartsAt; t.text("starts_at") == localTime(from, zone) {
 					n.StartsAt = from
 				}
@@ -533,7 +527,7 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 					n.EndsAt = until
 				}
 			}
-			return fleet.SubaccountChange{Alerts: optional.Of(replaceOrAppend(now.Alerts, n, func(a fleet.Alert) bool { return a.ID == id }))}
+			return fleet.SubaccountChange{Alerts: optional.Of(replaceOrAppend(now.Alerts, n, is))}
 		})
 		if err != nil {
 			return err
@@ -587,20 +581,18 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 	}
 	back := p.base + "/subaccounts/" + s.ID
 	stored := func(s *fleet.Subaccount) web.Fields {
-		fields, _ := ruleFields(s, s.GlobalRules)
+		fields, _ := ruleFields(s, len(s.GlobalRules)+1)
 		return fields
 	}
-	fields, groups := ruleFields(&s, s.GlobalRules)
+	fields, groups := ruleFields(&s, len(s.GlobalRules)+1)
 	t := new(formInput)
 	if r.Method == http.MethodPost {
 		var ok bool
 		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		rows := t.rows("global_rules", "vehicle_type_ids")
-		if n := len(s.GlobalRules) + 1; rows != n { // others have added or deleted rules
-			fields, groups = ruleFields(&s, slices.Concat(s.GlobalRules, make([]fleet.Rule, max(0, rows-n)))[:max(0, rows-1)])
-		}
+		rows := max(1, t.rows("global_rules", "vehicle_type_ids")) // others may have added or deleted rules
+		fields, groups = ruleFields(&s, rows)
 		list := []fleet.Rule{}
 		for i := range rows {
 			at := "global_rules." + strconv.Itoa(i) + "."
@@ -634,19 +626,19 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 // everyType is the option for all vehicle types.
 const everyType = "*"
 
-// ruleFields are the fields of rules and one more.
-func ruleFields(s *fleet.Subaccount, rules []fleet.Rule) (web.Fields, []group) {
+// ruleFields are the fields of so many rules, of which the last one is new.
+func ruleFields(s *fleet.Subaccount, rows int) (web.Fields, []group) {
 	var fields web.Fields
 	var parts []part
-	for i := range len(rules) + 1 {
+	for i := range rows {
 		at := "global_rules." + strconv.Itoa(i) + "."
 		choice := web.Field{Name: at + "vehicle_type_ids", Label: "For", Type: "select", Options: []web.Option{{Value: "", Label: "No such rule"}, {Value: everyType, Label: "All vehicles"}}}
 		for _, kind := range s.VehicleTypes {
 			choice.Options = append(choice.Options, web.Option{Value: kind.ID, Label: kind.Name})
 		}
 		rule := fleet.Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}
-		if i < len(rules) {
-			rule = rules[i]
+		if i < len(s.GlobalRules) {
+			rule = s.GlobalRules[i]
 			choice.Value = everyType
 			if ids := strings.Join(rule.VehicleTypeIDs, ","); ids != "" {
 				choice.Value = ids
@@ -661,7 +653,7 @@ func ruleFields(s *fleet.Subaccount, rules []fleet.Rule) (web.Fields, []group) {
 			web.Field{Name: at + "ride_through_allowed", Label: "Riding through allowed", Type: "checkbox", Optional: true, Value: checked(rule.ThroughAllowed)},
 			web.Field{Name: at + "maximum_speed_kph", Label: "Maximum speed (km/h)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(rule.MaximumSpeed)})
 		legend := "Rule " + strconv.Itoa(i+1)
-		if i == len(rules) {
+		if i == rows-1 {
 			legend = "New rule"
 		}
 		parts = append(parts, part{legend, "", 5, false})

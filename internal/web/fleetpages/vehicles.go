@@ -343,8 +343,9 @@ func (p *pages) vehicleHistory(ctx context.Context, r *web.Request, b *vehiclePa
 	return nil
 }
 
-// vehicleFields are the editable fields of a vehicle. v is nil for a new one.
-func (p *pages) vehicleFields(ctx context.Context, r *web.Request, v *fleet.Vehicle) (web.Fields, []group, error) {
+// vehicleChoices returns the subaccounts and plans that a vehicle may have, those of all subaccounts
+// for an empty id.
+func (p *pages) vehicleChoices(ctx context.Context, r *web.Request, subaccountID string) ([]fleet.Subaccount, []fleet.Plan, error) {
 	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
 	if err != nil {
 		return nil, nil, err
@@ -353,13 +354,15 @@ func (p *pages) vehicleFields(ctx context.Context, r *web.Request, v *fleet.Vehi
 	if err != nil {
 		return nil, nil, err
 	}
-	made := v != nil
-	if made {
-		subs = slices.DeleteFunc(subs, func(s fleet.Subaccount) bool { return s.ID != v.SubaccountID })
-		plans = slices.DeleteFunc(plans, func(plan fleet.Plan) bool { return plan.SubaccountID != v.SubaccountID })
-	} else {
-		v = new(fleet.Vehicle)
+	if subaccountID != "" {
+		subs = slices.DeleteFunc(subs, func(s fleet.Subaccount) bool { return s.ID != subaccountID })
+		plans = slices.DeleteFunc(plans, func(plan fleet.Plan) bool { return plan.SubaccountID != subaccountID })
 	}
+	return subs, plans, nil
+}
+
+// vehicleFields are the editable fields of a vehicle. One without an id is new.
+func vehicleFields(v *fleet.Vehicle, subs []fleet.Subaccount, plans []fleet.Plan) (web.Fields, []group) {
 	fields := web.Fields{
 		{Name: "code", Label: "Code", Type: "text", Most: 32, Value: v.Code, Help: "The code on the vehicle: letters, digits and hyphens."},
 		{Name: "vehicle_type_id", Label: "Type", Type: "select", Value: v.VehicleTypeID, Options: typeOptions(subs), Help: "Create vehicle types on the page of their subaccount."},
@@ -367,7 +370,7 @@ func (p *pages) vehicleFields(ctx context.Context, r *web.Request, v *fleet.Vehi
 			return web.Option{Value: plan.ID, Label: plan.Name}
 		})},
 	}
-	if !made {
+	if v.ID == "" {
 		fields = append(fields, web.Field{Name: "state", Label: "State", Type: "select", Value: "available", Options: []web.Option{
 			{Value: "available", Label: "Available"}, {Value: "removed", Label: "Removed"},
 		}})
@@ -381,15 +384,16 @@ func (p *pages) vehicleFields(ctx context.Context, r *web.Request, v *fleet.Vehi
 		web.Field{Name: "license_plate", Label: "License plate", Type: "text", Optional: true, Most: 32, Value: string(v.LicensePlate)},
 		web.Field{Name: "vin", Label: "VIN", Type: "text", Optional: true, Most: 64, Value: string(v.VIN)},
 		externalField(v.ExternalID), metadataField(v.Metadata))
-	return fields, layout(fields, part{"", "", head, false}, part{"Location and battery", "", 4, true}, part{"Identifiers", "", 4, true}, part{"", "", 0, false}), nil
+	return fields, layout(fields, part{"", "", head, false}, part{"Location and battery", "", 4, true}, part{"Identifiers", "", 4, true}, part{"", "", 0, false})
 }
 
 // newVehicle creates a vehicle.
 func (p *pages) newVehicle(w http.ResponseWriter, r *web.Request) error {
-	fields, groups, err := p.vehicleFields(r.Context(), r, nil)
+	subs, plans, err := p.vehicleChoices(r.Context(), r, "")
 	if err != nil {
 		return err
 	}
+	fields, groups := vehicleFields(new(fleet.Vehicle), subs, plans)
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
 		if !ok {
@@ -401,10 +405,6 @@ func (p *pages) newVehicle(w http.ResponseWriter, r *web.Request) error {
 			Location: t.position("location"), BatteryPercent: t.optional("battery_percent"), OdometerMeters: t.optional("odometer_meters"),
 			DeviceID: fleet.NullString(t.text("device_id")), LicensePlate: fleet.NullString(t.text("license_plate")), VIN: fleet.NullString(t.text("vin")), ExternalID: fleet.NullString(t.text("external_id")),
 			Metadata: t.metadata("metadata"),
-		}
-		subs, err := p.Fleet.Subaccounts(r.Context(), p.DB, r.OrganizationID)
-		if err != nil {
-			return err
 		}
 		if sub, _ := typeOf(subs, n.VehicleTypeID); sub != nil {
 			n.SubaccountID = sub.ID
@@ -433,13 +433,19 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	back := p.base + "/vehicles/" + v.ID
-	fields, groups, err := p.vehicleFields(r.Context(), r, &v)
+	subs, plans, err := p.vehicleChoices(r.Context(), r, v.SubaccountID)
 	if err != nil {
 		return err
 	}
+	fields, groups := vehicleFields(&v, subs, plans)
+	reported := []string{"location.lat", "location.lng", "battery_percent", "odometer_meters"}
 	var was web.Fields
-	for _, name := range []string{"location.lat", "location.lng", "battery_percent", "odometer_meters"} {
+	for _, name := range reported {
 		was = append(was, *fields.Field(name))
+	}
+	stored := func(v *fleet.Vehicle) web.Fields {
+		fields, _ := vehicleFields(v, subs, plans)
+		return slices.DeleteFunc(fields, func(f web.Field) bool { return slices.Contains(reported, f.Name) })
 	}
 	t := new(formInput)
 	if r.Method == http.MethodPost {
@@ -475,7 +481,7 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 			if err != nil {
 				return err
 			}
-			return t.checkStored(masterData(&now), masterData(&after))
+			return t.checkStored(stored(&now), stored(&after))
 		})
 		if err != nil {
 			return err
@@ -484,20 +490,7 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Vehicle saved."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/vehicles", "Edit "+v.Code, nil), fields, form{Groups: groups, Was: append(was, t.openedWith(masterData(&v))...), Label: "Save", Cancel: back})
-}
-
-// masterData are the fields of the form of a vehicle that reports do not change.
-func masterData(v *fleet.Vehicle) web.Fields {
-	return web.Fields{
-		{Name: "code", Label: "Code", Value: v.Code},
-		{Name: "vehicle_type_id", Label: "Type", Value: v.VehicleTypeID},
-		{Name: "pricing_plan_id", Label: "Pricing plan", Value: string(v.PricingPlanID)},
-		{Name: "device_id", Label: "Device id", Value: string(v.DeviceID)},
-		{Name: "license_plate", Label: "License plate", Value: string(v.LicensePlate)},
-		{Name: "vin", Label: "VIN", Value: string(v.VIN)},
-		externalField(v.ExternalID), metadataField(v.Metadata),
-	}
+	return p.showForm(w, r, p.page(r, "/vehicles", "Edit "+v.Code, nil), fields, form{Groups: groups, Was: append(was, t.openedWith(stored(&v))...), Label: "Save", Cancel: back})
 }
 
 // orNull is a field that nil clears.
