@@ -48,7 +48,7 @@ func TestRestoredReplies(t *testing.T) {
 		{"no search", "pigeon", time.Hour, false, channel.ReceiptFailed, mayHaveLeft, 0},
 		{"no search, sent by the operator's choice", "pigeon", time.Hour, true, channel.ReceiptSent, "", 1},
 		{"recognized", "ringed", 30 * time.Minute, false, channel.ReceiptSent, "", 1},
-		{"recognized no more", "ringed", time.Hour, false, channel.ReceiptFailed, mayHaveLeft, 0},
+		{"recognized no more", "ringed", 2 * time.Hour, false, channel.ReceiptFailed, mayHaveLeft, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -55,13 +55,14 @@ func (pigeon) ReadSendResponse(_ *channel.Outgoing, a channel.Response) channel.
 	return channel.SendResult{Verdict: channel.VerdictRefused, Reason: "no such bird"}
 }
 
-// ringed is a channel that recognizes repeated messages.
+// ringed is a channel that recognizes repeated messages: the last of eight calls is within its
+// window however long the waits between them are, and a ninth is after it.
 type ringed struct{ pigeon }
 
 func (ringed) Info() channel.Info {
 	return channel.Info{Name: "ringed", TicketChannel: "ringed", Path: "/api/webhooks/ringed", MaxBody: 1}
 }
-func (ringed) IdempotencyWindow() time.Duration { return time.Hour }
+func (ringed) IdempotencyWindow() time.Duration { return 70 * time.Minute }
 
 var (
 	_ channel.APISender        = pigeon{}
