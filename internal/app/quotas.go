@@ -36,14 +36,20 @@ func (a *App) openQuotas(out *outbox) *quota.Service {
 	})
 }
 
-// photoBytes returns the bytes of an organization's photos of tasks, in both fleets.
-func (a *App) photoBytes(ctx context.Context, organizationID string) (int64, error) {
-	live, err := a.Fleet.PhotoBytes(ctx, a.Fleet.DB, organizationID)
-	if err != nil {
-		return 0, err
+// photoBytes returns the bytes of an organization's photos of tasks in both fleets, without those in
+// except.
+func (a *App) photoBytes(ctx context.Context, organizationID string, except *db.DB) (sum int64, err error) {
+	for _, f := range []Fleet{a.Fleet, a.Sandbox} {
+		if f.DB == except {
+			continue
+		}
+		n, err := f.PhotoBytes(ctx, f.DB, organizationID)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
 	}
-	sandbox, err := a.Sandbox.PhotoBytes(ctx, a.Sandbox.DB, organizationID)
-	return live + sandbox, err
+	return sum, nil
 }
 
 // countStorage counts the files of all organizations with limited storage that are not counted

@@ -73,8 +73,12 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, organizationID string, c
 		RETURNING storage, messages`, organizationID, sum.storage, today, sum.messages).Scan(&now.storage, &now.messages); err != nil {
 		return fmt.Errorf("count use: %w", err)
 	}
-	if sum.storage > 0 {
-		err := s.addElsewhere(ctx, organizationID, &now)
+	limits, err := s.limitsOf(ctx, tx, organizationID)
+	if err != nil {
+		return err
+	}
+	if sum.storage > 0 && limits[Storage].Max != Unlimited {
+		err := s.addElsewhere(ctx, organizationID, nil, &now)
 		switch {
 		case err == nil:
 		case mode == Enforced:
@@ -88,18 +92,10 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, organizationID string, c
 			return err
 		}
 	}
-	limits, err := s.limitsOf(ctx, tx, organizationID)
-	if err != nil {
-		return err
-	}
 	for _, n := range []notice{
-		{Quota: Storage, Share: share(now.storage-sum.storage, now.storage, limits[Storage].Max)},
-		{Quota: Messages, Share: share(now.messages-sum.messages, now.messages, limits[Messages].Max), Day: today},
+		{Quota: Storage, Limit: limits[Storage].Max, Share: share(now.storage-sum.storage, now.storage, limits[Storage].Max)},
+		{Quota: Messages, Limit: limits[Messages].Max, Share: share(now.messages-sum.messages, now.messages, limits[Messages].Max), Day: today},
 	} {
-		if n.Share == 0 {
-			continue
-		}
-		n.Limit = limits[n.Quota].Max
 		if err := s.enqueueNotice(ctx, tx, organizationID, n); err != nil {
 			return err
 		}
@@ -127,7 +123,11 @@ func share(before, now, limit int64) int64 {
 // part returns a percentage of a limit, rounded up.
 func part(limit, percent int64) int64 { return limit/100*percent + (limit%100*percent+99)/100 }
 
+// enqueueNotice enqueues a notice, unless no share is reached.
 func (s *Service) enqueueNotice(ctx context.Context, tx *db.Tx, organizationID string, n notice) error {
+	if n.Share == 0 {
+		return nil
+	}
 	n.OrganizationID = organizationID
 	payload, err := json.Marshal(n)
 	if err != nil {

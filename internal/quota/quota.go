@@ -129,8 +129,9 @@ type Config struct {
 	// packages that store files define them.
 	Files []string
 	// Elsewhere returns the bytes of an organization's files in other databases, which count as
-	// [Storage]. It must not need the caller's transaction to end. nil: none.
-	Elsewhere func(ctx context.Context, organizationID string) (int64, error)
+	// [Storage], without those in except (nil: with all). It must not need the caller's transaction to
+	// end. nil: none.
+	Elsewhere func(ctx context.Context, organizationID string, except *db.DB) (int64, error)
 	Admins    mail.Admins
 	Mailer    mail.Enqueuer
 	// BaseURL is the URL of the dashboard, for links in mails.
@@ -160,7 +161,7 @@ func Open(c Config) *Service {
 		s.c.Observe = func(Quota, string) {}
 	}
 	if s.c.Elsewhere == nil {
-		s.c.Elsewhere = func(context.Context, string) (int64, error) { return 0, nil }
+		s.c.Elsewhere = func(context.Context, string, *db.DB) (int64, error) { return 0, nil }
 	}
 	c.Queue.Handle(queue.Worker{Kind: noticeKind, Run: s.sendNotice})
 	return s
@@ -263,7 +264,7 @@ func (s *Service) Usage(ctx context.Context, organizationID string) ([]Usage, er
 		r.messages = 0
 	}
 	if limits[Storage].Max != Unlimited {
-		if err := s.addElsewhere(ctx, organizationID, &r.use); err != nil {
+		if err := s.addElsewhere(ctx, organizationID, nil, &r.use); err != nil {
 			return nil, err
 		}
 	}
@@ -291,9 +292,9 @@ func (s *Service) CheckWebhooks(ctx context.Context, q db.Querier, organizationI
 	return nil
 }
 
-// addElsewhere adds the files in other databases to a use.
-func (s *Service) addElsewhere(ctx context.Context, organizationID string, u *use) error {
-	n, err := s.c.Elsewhere(ctx, organizationID)
+// addElsewhere adds the files in other databases to a use, without those in except.
+func (s *Service) addElsewhere(ctx context.Context, organizationID string, except *db.DB, u *use) error {
+	n, err := s.c.Elsewhere(ctx, organizationID, except)
 	if err != nil {
 		return fmt.Errorf("count files elsewhere: %w", err)
 	}
@@ -302,11 +303,11 @@ func (s *Service) addElsewhere(ctx context.Context, organizationID string, u *us
 }
 
 // CheckElsewhere returns the refusal of files of so many bytes, before a transaction of another database
-// stores them, as [Service.Check] does. decide refuses them if other transactions have used the room
-// since: call it in the transaction, after its files are stored. Others of the organization in that
-// database wait from then on until the transaction ends. sum returns the bytes of an organization's files
-// in that database, and q reads it.
-func (s *Service) CheckElsewhere(ctx context.Context, q db.Querier, organizationID string, bytes int64,
+// stores them, as [Service.Check] does. decide refuses them if other transactions of that database have used
+// the room since: call it in the transaction, after its files are stored. Others of the organization wait
+// from then on until the transaction ends. Files that other databases store at the same time are not seen.
+// sum returns the bytes of an organization's files in that database.
+func (s *Service) CheckElsewhere(ctx context.Context, d *db.DB, organizationID string, bytes int64,
 	sum func(ctx context.Context, q db.Querier, organizationID string) (int64, error),
 ) (decide func(ctx context.Context, tx *db.Tx) error, err error) {
 	free := func(context.Context, *db.Tx) error { return nil }
@@ -317,22 +318,24 @@ func (s *Service) CheckElsewhere(ctx context.Context, q db.Querier, organization
 	if err != nil {
 		return nil, err
 	}
-	limit := limits[Storage].Max
-	if limit == Unlimited {
+	if limits[Storage].Max == Unlimited {
 		return free, nil
 	}
-	before, err := sum(ctx, q, organizationID)
+	others, err := s.load(ctx, s.c.DB, organizationID)
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.load(ctx, s.c.DB, organizationID)
+	if err := s.addElsewhere(ctx, organizationID, d, &others.use); err != nil {
+		return nil, err
+	}
+	enforce := func(ctx context.Context, used int64, at time.Time) error {
+		return s.enforce(ctx, s.c.DB, organizationID, use{storage: others.storage + used}, use{storage: bytes}, at)
+	}
+	before, err := sum(ctx, d, organizationID)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.addElsewhere(ctx, organizationID, &r.use); err != nil {
-		return nil, err
-	}
-	if err := s.enforce(ctx, s.c.DB, organizationID, use{storage: r.storage + bytes}, use{storage: bytes}, s.c.DB.Now()); err != nil {
+	if err := enforce(ctx, before+bytes, s.c.DB.Now()); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, tx *db.Tx) error {
@@ -343,10 +346,7 @@ func (s *Service) CheckElsewhere(ctx context.Context, q db.Querier, organization
 		if err != nil {
 			return err
 		}
-		if used := r.storage - before + now; used > limit {
-			return s.refuse(Storage, limit, used-bytes, tx.Now)
-		}
-		return nil
+		return enforce(ctx, now, tx.Now)
 	}, nil
 }
 
@@ -373,7 +373,7 @@ func (s *Service) Check(ctx context.Context, organizationID string, bytes int64,
 		r.messages = 0
 	}
 	if change.storage > 0 && limits[Storage].Max != Unlimited {
-		if err := s.addElsewhere(ctx, organizationID, &r.use); err != nil {
+		if err := s.addElsewhere(ctx, organizationID, nil, &r.use); err != nil {
 			return err
 		}
 	}

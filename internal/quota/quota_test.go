@@ -213,7 +213,7 @@ func TestElsewhere(t *testing.T) {
 	f := newFixture(t, nil)
 	var photos atomic.Int64
 	f.Service = quotatest.Open(f.db, queue.Open(f.db, queue.Config{}), quota.Limits{quota.Storage: 1000}, func(c *quota.Config) {
-		c.Elsewhere = func(_ context.Context, organizationID string) (int64, error) {
+		c.Elsewhere = func(_ context.Context, organizationID string, _ *db.DB) (int64, error) {
 			if organizationID != orgA {
 				return 0, nil
 			}
@@ -246,6 +246,71 @@ func TestElsewhere(t *testing.T) {
 	}
 	if row := quotatest.Storage(t, f.db, orgA); row != 500 {
 		t.Errorf("the row has %d, want 500", row)
+	}
+}
+
+// TestCheckElsewhere: files of another database are refused by what it, and all others, have stored by the
+// end of their transaction, and by the limit of that time, but not because of what came and went before.
+func TestCheckElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name                   string
+		limit, raised          int64 // raised meanwhile by another process; 0: not
+		before, meanwhile, end int64 // bytes in the other database without the new ones
+		checked, stored        bool
+	}{
+		{"room", 350, 0, 100, 100, 100, true, true},
+		{"exactly enough", 350, 0, 200, 200, 200, true, true},
+		{"too little", 350, 0, 201, 201, 201, false, false},
+		{"stored meanwhile", 350, 0, 200, 200, 201, true, false},
+		{"stored during the check", 350, 0, 100, 200, 200, true, true},
+		{"stored and deleted", 350, 0, 200, 300, 200, true, true},
+		{"deleted and stored", 350, 0, 200, 100, 300, true, false},
+		{"a raised limit", 350, 1000, 250, 250, 250, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, nil)
+			var photos atomic.Int64
+			photos.Store(tt.before)
+			asked := false
+			f.Service = quotatest.Open(f.db, queue.Open(f.db, queue.Config{}), quota.Limits{quota.Storage: tt.limit}, func(c *quota.Config) {
+				c.Elsewhere = func(_ context.Context, _ string, except *db.DB) (int64, error) {
+					if except == nil {
+						return photos.Load() + 20, nil
+					}
+					return 20, nil // of a third database
+				}
+			})
+			f.must(f.store(orgA, 30, quota.Enforced)) // and the limits are cached
+			if tt.raised != 0 {
+				other := fixtureOn(t, f.db, quota.Limits{quota.Storage: tt.limit})
+				f.must(other.SetLimits(t.Context(), orgA, audit.Target{Type: "organization", ID: orgA, Name: "A"}, map[quota.Quota]*int64{quota.Storage: &tt.raised}))
+			}
+			sum := func(context.Context, db.Querier, string) (int64, error) {
+				n := photos.Load()
+				if !asked {
+					asked = true
+					photos.Store(tt.meanwhile)
+				}
+				return n, nil
+			}
+			decide, err := f.CheckElsewhere(t.Context(), f.db, orgA, 100, sum)
+			if !tt.checked {
+				used := map[string]any{"quota": quota.Storage, "limit": tt.limit, "used": tt.before + 50}
+				wantRefused(t, err, problem.Precondition, quota.CodeExceeded, used, "delete tickets with files or photos of tasks")
+				return
+			}
+			f.must(err)
+			photos.Store(tt.end + 100)
+			err = f.db.Write(t.Context(), func(tx *db.Tx) error { return decide(t.Context(), tx) })
+			if tt.stored {
+				f.must(err)
+			} else {
+				used := map[string]any{"quota": quota.Storage, "limit": tt.limit, "used": tt.end + 50}
+				wantRefused(t, err, problem.Precondition, quota.CodeExceeded, used, "delete tickets with files or photos of tasks")
+			}
+		})
 	}
 }
 
