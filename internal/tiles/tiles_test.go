@@ -236,7 +236,7 @@ func TestOneTileFails(t *testing.T) {
 	picture := tilestest.Raster(t)
 	other := tiles.ID{Z: 14, X: middle.X + 1, Y: middle.Y}
 	for status, all := range map[int]bool{
-		http.StatusBadRequest: false, http.StatusForbidden: false, http.StatusGone: false, http.StatusInternalServerError: false,
+		http.StatusBadRequest: false, http.StatusForbidden: false, http.StatusInternalServerError: false,
 		http.StatusTooManyRequests: true, http.StatusBadGateway: true, http.StatusServiceUnavailable: true, http.StatusGatewayTimeout: true,
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -273,31 +273,79 @@ func TestOneTileFails(t *testing.T) {
 
 // TestServerRefuses: a server that refuses all tiles, as for a wrong key, is not asked for each.
 func TestServerRefuses(t *testing.T) {
-	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTeapot, http.StatusInternalServerError, 521} {
-		synctest.Test(t, func(t *testing.T) {
-			s := &server{}
-			s.set(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })
-			m := open(t, tiles.Config{Source: "https://tiles.example/{z}/{x}/{y}.png", Transport: s})
-			look := func(row, most int) {
-				before := s.requests.Load()
-				for x := range 100 {
-					get(t, m, tiles.ID{Z: 14, X: middle.X + x, Y: middle.Y + row})
+	picture := tilestest.Raster(t)
+	deliver := func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(picture) }
+	for _, first := range []bool{false, true} { // whether it delivers before
+		for _, status := range []int{http.StatusOK, http.StatusUnauthorized, http.StatusForbidden, http.StatusTeapot, http.StatusInternalServerError, 521} {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{}
+				m := open(t, tiles.Config{Source: "https://tiles.example/{z}/{x}/{y}.png", Transport: s})
+				if first {
+					s.set(deliver)
+					get(t, m, tiles.ID{Z: 10, X: 1, Y: 1})
+					time.Sleep(6 * time.Minute)
 				}
-				if n := s.requests.Load() - before; n > int64(most) {
-					t.Errorf("%d: %d requests, want at most %d", status, n, most)
+				s.set(func(w http.ResponseWriter, r *http.Request) {
+					w.WriteHeader(status)
+					_, _ = io.WriteString(w, "This key is not known.")
+				})
+				look := func(row int) {
+					before := s.requests.Load()
+					for x := range 100 {
+						get(t, m, tiles.ID{Z: 14, X: middle.X + x, Y: middle.Y + row})
+					}
+					if n := s.requests.Load() - before; n != 8 {
+						t.Errorf("%d: %d requests, want 8", status, n)
+					}
 				}
-			}
-			look(0, 8)
-			time.Sleep(31 * time.Second)
-			look(1, 1)
-			picture := tilestest.Raster(t)
-			s.set(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(picture) })
-			time.Sleep(31 * time.Second)
-			if got := get(t, m, middle); got.ContentType != "image/png" {
-				t.Errorf("%d: got %s of a server that works again", status, got.ContentType)
-			}
-		})
+				look(0)
+				time.Sleep(31 * time.Second)
+				look(1)
+				s.set(deliver)
+				time.Sleep(31 * time.Second)
+				if got := get(t, m, middle); got.ContentType != "image/png" {
+					t.Errorf("%d: got %s of a server that works again", status, got.ContentType)
+				}
+			})
+		}
 	}
+}
+
+// TestServerRefusesSome: tiles that a server refuses, because it does not have them, take no others away.
+func TestServerRefusesSome(t *testing.T) {
+	picture := tilestest.Raster(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		s.set(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/17/") || strings.HasSuffix(r.URL.Path, "/8802/5373.png") {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			_, _ = w.Write(picture)
+		})
+		m := open(t, tiles.Config{Source: "https://tiles.example/{z}/{x}/{y}.png", Transport: s})
+		delivers := func(id tiles.ID) {
+			t.Helper()
+			if got := get(t, m, id); got.ContentType != "image/png" {
+				t.Errorf("got %s of %v", got.ContentType, id)
+			}
+		}
+		for range 20 { // one tile alone, again and again
+			get(t, m, middle)
+			time.Sleep(61 * time.Second)
+		}
+		for view := range 10 { // one reader beyond the server's zooms, and one within
+			for i := range 12 {
+				get(t, m, tiles.ID{Z: 17, X: middle.X*8 + i, Y: middle.Y*8 + view})
+			}
+			for i := range 3 {
+				if view > 0 || i > 0 { // the first one ends the pause
+					delivers(tiles.ID{Z: 14, X: middle.X + 1 + view, Y: middle.Y + i})
+				}
+				time.Sleep(31 * time.Second)
+			}
+		}
+	})
 }
 
 // TestReadersLeave: tiles that nobody waits for any more are not fetched, except for a few.

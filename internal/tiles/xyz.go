@@ -9,7 +9,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/cache"
@@ -31,11 +31,44 @@ type xyz struct {
 	template string
 	vector   bool
 	cache    *cache.Cache[ID, fetched]
-	failing  atomic.Int64 // tiles refused in a row
+	refusals refusals
 }
 
-// maxFailing refused tiles in a row pause the server: with a wrong key or a block it refuses all.
-const maxFailing = 8
+// Refusals of different tiles pause the server if it has had none to deliver for a while: with a wrong key
+// or a block it refuses all. Some servers refuse tiles that they do not have, beside others.
+const (
+	maxRefused    = 8
+	refusedWithin = 5 * time.Minute // since the last tile that was delivered
+)
+
+// refusals counts the tiles that a server has refused since it delivered one.
+type refusals struct {
+	mu        sync.Mutex
+	tiles     map[ID]bool
+	delivered time.Duration // the last tile, as elapsed; 0: none yet
+}
+
+// deliver notes that the server has answered for a tile.
+func (r *refusals) deliver(now time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tiles, r.delivered = nil, max(now, 1)
+}
+
+// refuse notes a refused tile, and reports whether the server refuses all. The count then begins anew.
+func (r *refusals) refuse(id ID, now time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tiles == nil {
+		r.tiles = make(map[ID]bool)
+	}
+	r.tiles[id] = true
+	if len(r.tiles) < maxRefused || r.delivered != 0 && now-r.delivered < refusedWithin {
+		return false
+	}
+	r.tiles = nil
+	return true
+}
 
 // fetched is a tile of a server.
 type fetched struct {
@@ -116,24 +149,27 @@ func (x *xyz) fetch(ctx context.Context, id ID, had fetched) (fetched, error) {
 	odd := func(format string, args ...any) (fetched, error) {
 		return fetched{until: x.elapsed() + pause, failed: fmt.Errorf(format, args...)}, nil
 	}
-	if resp.StatusCode < 400 || resp.StatusCode == http.StatusNotFound {
-		x.failing.Store(0)
+	refused := func(answer string) (fetched, error) {
+		if x.refusals.refuse(id, x.elapsed()) {
+			return fetched{}, fmt.Errorf("the tile server answers %s for each of %d tiles", answer, maxRefused)
+		}
+		return odd("the tile server answers %s", answer)
 	}
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotModified:
+		x.refusals.deliver(x.elapsed())
 		f.stored, f.etag = had.stored, had.etag
 		return f, nil
-	case http.StatusNoContent, http.StatusNotFound:
+	case http.StatusNoContent, http.StatusNotFound, http.StatusGone:
+		x.refusals.deliver(x.elapsed())
 		return f, nil // the server has no tile there
+	case http.StatusBadRequest: // beyond the zooms of some servers
+		return odd("the tile server answers %s", resp.Status)
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return fetched{}, fmt.Errorf("the tile server answers %s", resp.Status)
 	default: // the failure of one tile, such as 403 without a file or 500 for a damaged one, or of all
-		beyond := resp.StatusCode == http.StatusBadRequest // the zooms of some servers
-		if !beyond && x.failing.Add(1) >= maxFailing {
-			return fetched{}, fmt.Errorf("the tile server answers %s, and refused %d tiles in a row", resp.Status, maxFailing)
-		}
-		return odd("the tile server answers %s", resp.Status)
+		return refused(resp.Status)
 	}
 	if f.body, err = io.ReadAll(io.LimitReader(resp.Body, maxTile+1)); err != nil {
 		return fetched{}, withoutAddress(err)
@@ -142,8 +178,9 @@ func (x *xyz) fetch(ctx context.Context, id ID, had fetched) (fetched, error) {
 		return odd("a tile has more than %d bytes", maxTile)
 	}
 	if len(f.body) > 0 && !x.plausible(f.body) {
-		return odd("the tile server answers something else than a tile")
+		return refused("something else than a tile")
 	}
+	x.refusals.deliver(x.elapsed())
 	return f, nil
 }
 
