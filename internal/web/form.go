@@ -25,7 +25,8 @@ func (s *Site) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	return s.formUpTo(w, r, maxForm)
 }
 
-// formUpTo is form with a size limit in bytes.
+// formUpTo is form with a size limit in bytes. Values have line feeds as line breaks, for which browsers
+// send CRLF.
 func (s *Site) formUpTo(w http.ResponseWriter, r *http.Request, limit int64) (url.Values, bool) {
 	const again = "Go back, load the page again and send the form from there."
 	if !isForm(r.Header.Get("Content-Type")) {
@@ -49,7 +50,17 @@ func (s *Site) formUpTo(w http.ResponseWriter, r *http.Request, limit int64) (ur
 		s.showMessage(w, r, http.StatusBadRequest, "The form is unreadable", "The request is not a form in UTF-8. Nothing was changed.", again)
 		return nil, false
 	}
+	for _, list := range values {
+		for i := range list {
+			list[i] = LineFeeds(list[i])
+		}
+	}
 	return values, true
+}
+
+// LineFeeds returns a text with line feeds for its line breaks: CRLF, and CR alone.
+func LineFeeds(text string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 }
 
 // addressable reports whether a path is valid text without NUL.

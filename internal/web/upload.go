@@ -85,7 +85,7 @@ func readUpload(r *http.Request, limit int64) (Upload, error) {
 			if typed -= int64(len(text)); typed < 0 {
 				return form, errTooLarge
 			}
-			form.Add(part.FormName(), string(text))
+			form.Add(part.FormName(), LineFeeds(string(text)))
 			continue
 		}
 		if form.TooLarge { // NextPart skips the rest of a part

@@ -45,10 +45,10 @@ func (p *pages) agency(w http.ResponseWriter, r *web.Request) error {
 			return nil
 		}
 		n := fleet.MDSAgency{ID: t.text("id"), Name: t.text("name"), PublicKey: strings.TrimSpace(t.Get("public_key"))}
-		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "mds.agencies."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "mds.agencies."+strconv.Itoa(at), func(now *fleet.Subaccount) (_ fleet.SubaccountChange, err error) {
 			m := now.MDS
-			m.Agencies = replaceOrAppend(m.Agencies, n, is)
-			return fleet.SubaccountChange{MDS: optional.Of(m)}
+			m.Agencies, err = replaceOrAppend(m.Agencies, n, id, is)
+			return fleet.SubaccountChange{MDS: optional.Of(m)}, err
 		})
 		if err != nil {
 			return err

@@ -447,27 +447,23 @@ func (p *pages) alertRuleFields(k *alertKind, rule *fleet.AlertRule, scope alert
 		}
 		what = append(what, web.Field{Name: "threshold", Label: "Threshold (" + k.unit + ")", Type: "text", Mode: "numeric", Value: strconv.FormatInt(threshold, 10)})
 	}
-	one := func(list []string) string {
-		if len(list) == 1 {
-			return list[0]
-		}
-		return ""
-	}
 	label, help, everywhere := "In zone", "Only vehicles there.", "anywhere"
 	if k.Kind == fleet.LeftZone {
 		label, help, everywhere = "Zone to stay in", "", "all service areas"
 	}
 	what = append(what,
-		web.Field{Name: "type", Label: "Vehicle type", Type: "select", Optional: true, Value: one(rule.VehicleTypeIDs), Options: limits("all vehicles", scope.types, rule.VehicleTypeIDs, typeOptions(subs))},
-		web.Field{Name: "zone", Label: label, Type: "select", Optional: true, Value: one(rule.ZoneIDs), Options: limits(everywhere, scope.zones, rule.ZoneIDs, zones[1:]), Help: help},
+		web.Field{Name: "type", Label: "Vehicle type", Type: "select", Optional: true, Value: strings.Join(rule.VehicleTypeIDs, ","), Options: limits("all vehicles", scope.types, rule.VehicleTypeIDs, typeOptions(subs))},
+		web.Field{Name: "zone", Label: label, Type: "select", Optional: true, Value: strings.Join(rule.ZoneIDs, ","), Options: limits(everywhere, scope.zones, rule.ZoneIDs, zones[1:]), Help: help},
 	)
+	recipients := string(rule.Notify)
 	notify := []web.Option{{Value: string(fleet.NotifyAdmins), Label: "all admins"}, {Value: string(fleet.NotifyNobody), Label: "nobody"}}
 	if rule.Notify == fleet.NotifyUsers {
-		notify = append(notify, web.Option{Value: string(fleet.NotifyUsers), Label: "chosen members"})
+		recipients = strings.Join(rule.NotifyUserIDs, ",")
+		notify = append(notify, web.Option{Value: recipients, Label: "chosen members"})
 	}
 	notify = append(notify, web.Option{Value: selfRecipient, Label: "me"})
 	actions := web.Fields{
-		{Name: "notify", Label: "Notify", Type: "select", Value: string(rule.Notify), Options: notify, Help: "Each member chooses on the page Notices how fleet alerts reach them. The API can set any members."},
+		{Name: "notify", Label: "Notify", Type: "select", Value: recipients, Options: notify, Help: "Each member chooses on the page Notices how fleet alerts reach them. The API can set any members."},
 		{Name: "create_task", Label: "Create a task", Type: "checkbox", Value: checked(rule.CreateTask)},
 		{Name: "create_ticket", Label: "Create a ticket", Type: "checkbox", Value: checked(rule.CreateTicket)},
 		{Name: "enabled", Label: "Rule is on", Type: "checkbox", Value: checked(rule.Enabled)},
@@ -480,16 +476,14 @@ func (p *pages) alertRuleFields(k *alertKind, rule *fleet.AlertRule, scope alert
 }
 
 // limits are the options of a field that limits a rule to one of list. has are the ids that limit it
-// now, and names their names: several have one option together, which leaves them, and one that is
-// not in the list has its own.
+// now, and names their names: several by the API have one option together, and one that is not in the
+// list has its own.
 func limits(none, names string, has []string, list []web.Option) []web.Option {
-	switch {
-	case len(has) > 1:
-		none = names
-	case len(has) == 1 && !slices.ContainsFunc(list, func(o web.Option) bool { return o.Value == has[0] }):
-		list = append(slices.Clone(list), web.Option{Value: has[0], Label: names})
+	all := append([]web.Option{{Label: none}}, list...)
+	if now := strings.Join(has, ","); !slices.ContainsFunc(all, func(o web.Option) bool { return o.Value == now }) {
+		all = append(all, web.Option{Value: now, Label: names})
 	}
-	return append([]web.Option{{Label: none}}, list...)
+	return all
 }
 
 // selfRecipient is the choice of the reader as the only recipient of notices.
@@ -507,15 +501,19 @@ func (p *pages) saveAlertRule(r *web.Request, k *alertKind, fields web.Fields, t
 	if k.unit != "" && t.text("threshold") == "" {
 		t.v.AddCode("required", "threshold", "is required")
 	}
-	notify, users := fleet.AlertRecipients(t.text("notify")), []string(nil)
-	if t.text("notify") == selfRecipient {
-		notify, users = fleet.NotifyUsers, []string{r.UserID}
-	}
-	one := func(name string) []string {
+	ids := func(name string) []string {
 		if value := t.text(name); value != "" {
-			return []string{value}
+			return strings.Split(value, ",")
 		}
 		return nil
+	}
+	notify, users := fleet.AlertRecipients(t.text("notify")), []string(nil)
+	switch notify {
+	case fleet.NotifyAdmins, fleet.NotifyNobody:
+	case selfRecipient:
+		notify, users = fleet.NotifyUsers, []string{r.UserID}
+	default:
+		notify, users = fleet.NotifyUsers, ids("notify")
 	}
 	saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 		if id == "" {
@@ -528,7 +526,7 @@ func (p *pages) saveAlertRule(r *web.Request, k *alertKind, fields web.Fields, t
 				subaccount = subs[0].ID
 			}
 			_, err := p.Fleet.CreateAlertRuleTx(ctx, tx, r.OrganizationID, fleet.NewAlertRule{
-				SubaccountID: subaccount, Name: t.text("name"), Kind: k.Kind, ThresholdPercent: percent, ThresholdMinutes: minutes, VehicleTypeIDs: one("type"), ZoneIDs: one("zone"),
+				SubaccountID: subaccount, Name: t.text("name"), Kind: k.Kind, ThresholdPercent: percent, ThresholdMinutes: minutes, VehicleTypeIDs: ids("type"), ZoneIDs: ids("zone"),
 				Enabled: new(t.on("enabled")), Notify: notify, NotifyUserIDs: users, CreateTask: t.on("create_task"), CreateTicket: t.on("create_ticket"),
 			})
 			return renameIssues(err)
@@ -537,19 +535,9 @@ func (p *pages) saveAlertRule(r *web.Request, k *alertKind, fields web.Fields, t
 		if err != nil {
 			return err
 		}
-		if notify == fleet.NotifyUsers && users == nil {
-			users = rule.NotifyUserIDs // as they were
-		}
 		c := fleet.AlertRuleChange{
-			Name: optional.Of(t.text("name")), Enabled: optional.Of(t.on("enabled")),
+			Name: optional.Of(t.text("name")), Enabled: optional.Of(t.on("enabled")), VehicleTypeIDs: optional.Of(ids("type")), ZoneIDs: optional.Of(ids("zone")),
 			Notify: optional.Of(notify), NotifyUserIDs: optional.Of(users), CreateTask: optional.Of(t.on("create_task")), CreateTicket: optional.Of(t.on("create_ticket")),
-		}
-		// A form has one type and one zone; several by the API stay unless one is chosen.
-		if len(rule.VehicleTypeIDs) < 2 || t.text("type") != "" {
-			c.VehicleTypeIDs = optional.Of(one("type"))
-		}
-		if len(rule.ZoneIDs) < 2 || t.text("zone") != "" {
-			c.ZoneIDs = optional.Of(one("zone"))
 		}
 		if percent != nil {
 			c.ThresholdPercent = optional.Of(*percent)

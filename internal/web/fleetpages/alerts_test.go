@@ -71,8 +71,9 @@ func TestAlerts(t *testing.T) {
 	d.Want("Acknowledged by you")
 
 	edit := "/fleet/alert-rules/" + rules[0].ID
-	y.admin.Page(edit).Want("chosen members")
-	form.Set("notify", "users")
+	chosen := y.admin.Page(edit)
+	chosen.Want("chosen members")
+	form.Set("notify", formOf(chosen).Get("notify"))
 	form.Del("enabled")
 	d, _ = y.admin.Follow(y.admin.Post(edit, form))
 	d.Want("Off")

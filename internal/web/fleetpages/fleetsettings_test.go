@@ -33,7 +33,7 @@ func TestWholeNumbers(t *testing.T) {
 func TestUnedited(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
-	odd := map[string]string{"a:b": "c", "d": " e", "f": "g\nh"}
+	odd := map[string]string{"a:b": "c", "d": " e", "f": "g\nh", "i": "j\r\nk: l", "m": "n\ro"}
 	var v fleet.Vehicle
 	from := rfc3339.Time(time.Date(2026, 11, 28, 10, 42, 37, 0, time.UTC))
 	l.write(func(ctx context.Context, tx *db.Tx) error {
@@ -48,7 +48,7 @@ func TestUnedited(t *testing.T) {
 		return err
 	})
 	path := "/fleet/vehicles/" + v.ID + "/edit"
-	form := with(formOf(y.admin.Page(path)), "metadata", "a:b: c\r\nd:  e\r\nf: g\r\nh") // as a browser sends the field
+	form := with(formOf(y.admin.Page(path)), "metadata", "a:b: c\r\nd:  e\r\nf: g\r\nh\r\ni: j\r\nk: l\r\nm: n\r\no") // as a browser sends the field
 	y.admin.Follow(y.admin.Post(path, with(form, "vin", "1")))
 	if got, err := l.Vehicle(t.Context(), l.db, l.organization.ID, v.ID); err != nil || got.VIN != "1" || !maps.Equal(got.Metadata, odd) {
 		t.Errorf("got %+v, %v", got.Metadata, err)

@@ -27,8 +27,8 @@ import (
 type form struct {
 	Intro  string
 	Groups []group
-	// Was has the original values of fields that may change concurrently, see
-	// [formInput.changed].
+	// Was has what the form was opened with: the mark of [formInput.openedWith], and the original
+	// values of fields that may change concurrently, see [formInput.changed].
 	Was    web.Fields
 	Label  string // of the button
 	Danger bool   // style of the button
@@ -163,6 +163,10 @@ type formInput struct {
 	url.Values
 	v problem.Validation
 
+	// used has the rows of the form that are in the record, in its order, by list. Lists without any have
+	// the same rows in both.
+	used map[string][]int
+
 	// The fields of the record that others have changed, and the labels of those that this form
 	// replaces. Nil: nobody has changed it.
 	stored   web.Fields
@@ -205,8 +209,9 @@ func (t *formInput) checkStored(before, after web.Fields) error {
 		return nil
 	}
 	for _, f := range slices.Concat(before, after) { // rows of either
-		if valueOf(before, f.Name) != valueOf(after, f.Name) && !slices.Contains(t.replaced, f.Label) {
-			t.replaced = append(t.replaced, f.Label)
+		label := labelInRow(f)
+		if valueOf(before, f.Name) != valueOf(after, f.Name) && !slices.Contains(t.replaced, label) {
+			t.replaced = append(t.replaced, label)
 		}
 	}
 	if len(t.replaced) == 0 {
@@ -214,6 +219,16 @@ func (t *formInput) checkStored(before, after web.Fields) error {
 	}
 	t.stored = before
 	return errChangedByOthers
+}
+
+// labelInRow is the label of a field, with the number of its row in a list.
+func labelInRow(f web.Field) string {
+	for part := range strings.SplitSeq(f.Name, ".") {
+		if row, err := strconv.Atoi(part); err == nil {
+			return fmt.Sprintf("%s (no. %d)", f.Label, row+1)
+		}
+	}
+	return f.Label
 }
 
 // fill sets fields to the submitted values. A choice that is no option any more becomes one, since a browser
@@ -247,13 +262,45 @@ func (t *formInput) text(name string) string { return strings.TrimSpace(t.Get(na
 // on reports whether a checkbox is checked.
 func (t *formInput) on(name string) bool { return t.Get(name) != "" }
 
+// maxRows is the number of rows of a list that a form takes.
+const maxRows = 100
+
 // rows counts the submitted rows of a list by a member that each has.
 func (t *formInput) rows(list, member string) int {
 	n := 0
-	for t.Has(list + "." + strconv.Itoa(n) + "." + member) {
+	for n < maxRows && t.Has(list+"."+strconv.Itoa(n)+"."+member) {
 		n++
 	}
 	return n
+}
+
+// use adds a row to the record.
+func (t *formInput) use(list string, row int) {
+	if t.used == nil {
+		t.used = make(map[string][]int)
+	}
+	t.used[list] = append(t.used[list], row)
+}
+
+// inRows returns an error with the issues of lists at the rows of the form.
+func (t *formInput) inRows(err error) error {
+	e, ok := errors.AsType[*problem.Error](err)
+	if !ok || t.used == nil {
+		return err
+	}
+	moved := *e
+	moved.Issues = slices.Clone(e.Issues)
+	for i, issue := range moved.Issues {
+		parts := strings.Split(issue.Path, ".")
+		if len(parts) < 2 {
+			continue
+		}
+		if n, err := strconv.Atoi(parts[1]); err == nil && n < len(t.used[parts[0]]) {
+			parts[1] = strconv.Itoa(t.used[parts[0]][n])
+			moved.Issues[i].Path = strings.Join(parts, ".")
+		}
+	}
+	return &moved
 }
 
 // grouped is a whole number with commas between its thousands. Other commas are decimal ones.
@@ -350,13 +397,14 @@ func metadataField(m map[string]string) web.Field {
 	return web.Field{Name: "metadata", Label: "Metadata", Type: "textarea", Rows: 3, Optional: true, Value: strings.TrimSuffix(b.String(), "\n"), Help: "Your own, a line each: depot: north"}
 }
 
-// changedMetadata is the change of a field of [metadataField]. An unedited one changes nothing, even if names
-// or values have characters that the field cannot show.
-func (t *formInput) changedMetadata(stored map[string]string) optional.Value[map[string]string] {
-	if strings.ReplaceAll(t.Get("metadata"), "\r\n", "\n") == metadataField(stored).Value {
-		return optional.Value[map[string]string]{}
+// changedMetadata is the change of a field of [metadataField], against the locked record. An unedited one
+// changes nothing, even if names or values have characters that the field cannot show.
+func (t *formInput) changedMetadata(stored map[string]string) (optional.Value[map[string]string], error) {
+	if t.Get("metadata") == web.LineFeeds(metadataField(stored).Value) {
+		return optional.Value[map[string]string]{}, nil
 	}
-	return optional.Of(t.metadata("metadata"))
+	m := t.metadata("metadata")
+	return optional.Of(m), t.v.Err()
 }
 
 // elementFields returns the fields of an element of a list of a record; none if there is no such
@@ -481,7 +529,7 @@ func (p *pages) confirmed(w http.ResponseWriter, r *web.Request, page web.Page, 
 func (p *pages) change(r *web.Request, fields web.Fields, t *formInput, fn func(ctx context.Context, tx *db.Tx) error) (bool, error) {
 	err := t.v.Err()
 	if err == nil {
-		err = p.write(r, fn)
+		err = t.inRows(p.write(r, fn))
 	}
 	if err == nil {
 		return true, nil

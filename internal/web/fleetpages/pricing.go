@@ -468,7 +468,7 @@ func (p *pages) morePlan(w http.ResponseWriter, r *web.Request, t *formInput, pl
 	if t.on("more") {
 		more = spareSegments
 	}
-	fields, groups := planForm(plan, subs, made, min(100, t.rows("per_min_pricing", "rate_amount")+more), min(100, t.rows("per_km_pricing", "rate_amount")+more))
+	fields, groups := planForm(plan, subs, made, min(maxRows, t.rows("per_min_pricing", "rate_amount")+more), min(maxRows, t.rows("per_km_pricing", "rate_amount")+more))
 	fill(fields, t.Values)
 	var was web.Fields
 	if made {
@@ -511,12 +511,14 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 			PausePerMinAmount: orNull(n.PausePerMinAmount), ReservationPerMin: orNull(n.ReservationPerMin), ReservationFlat: orNull(n.ReservationFlat),
 			ReservationFreeMinutes: optional.Of(n.ReservationFreeMinutes), FareCap: orNull(n.FareCap), OutOfZoneAmount: orNull(n.OutOfZoneAmount),
 			Taxable: optional.Of(n.Taxable), TaxBasisPoints: optional.Of(n.TaxBasisPoints), VehicleTypeIDs: optional.Of(typesOf(t, &sub)), Active: optional.Of(t.on("active")),
-			Metadata: t.changedMetadata(plan.Metadata),
 		}
 		fields, groups = planForm(&plan, subs, true, max(minutes, t.rows("per_min_pricing", "rate_amount")), max(kilometers, t.rows("per_km_pricing", "rate_amount")))
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 			before, err := p.Fleet.LockPlanTx(ctx, tx, r.OrganizationID, plan.ID)
 			if err != nil {
+				return err
+			}
+			if c.Metadata, err = t.changedMetadata(before.Metadata); err != nil {
 				return err
 			}
 			after, err := p.Fleet.UpdatePlanTx(ctx, tx, r.OrganizationID, before, c)

@@ -330,11 +330,14 @@ func (p *pages) editRider(w http.ResponseWriter, r *web.Request) error {
 		text := func(name string) optional.Value[fleet.NullString] { return optional.Of(fleet.NullString(t.text(name))) }
 		change := fleet.CustomerChange{
 			Name: text("name"), Email: text("email"), Phone: text("phone"), Language: text("language"), BirthDate: text("birth_date"), ExternalID: text("external_id"),
-			LicenseStatus: optional.Of(t.text("driver_license_status")), MarketingConsent: optional.Of(t.on("marketing_consent")), Metadata: t.changedMetadata(c.Metadata),
+			LicenseStatus: optional.Of(t.text("driver_license_status")), MarketingConsent: optional.Of(t.on("marketing_consent")),
 		}
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 			now, err := p.Fleet.LockCustomerTx(ctx, tx, r.OrganizationID, c.ID)
 			if err != nil {
+				return err
+			}
+			if change.Metadata, err = t.changedMetadata(now.Metadata); err != nil {
 				return err
 			}
 			after, err := p.Fleet.UpdateCustomerTx(ctx, tx, r.OrganizationID, now, change)

@@ -250,13 +250,17 @@ func placeFields(s *fleet.Subaccount) web.Fields {
 // changeSubaccount updates a subaccount in a transaction. Issues below a path
 // belong to the fields themselves. stored returns the fields of a subaccount as they are stored; nil
 // checks nothing ([formInput.checkStored]).
-func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, stored func(*fleet.Subaccount) web.Fields, t *formInput, id, below string, change func(s *fleet.Subaccount) fleet.SubaccountChange) (bool, error) {
+func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, stored func(*fleet.Subaccount) web.Fields, t *formInput, id, below string, change func(s *fleet.Subaccount) (fleet.SubaccountChange, error)) (bool, error) {
 	return p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 		before, err := p.Fleet.LockSubaccountTx(ctx, tx, r.OrganizationID, id)
 		if err != nil {
 			return err
 		}
-		after, err := p.Fleet.UpdateSubaccountTx(ctx, tx, r.OrganizationID, before, change(&before))
+		c, err := change(&before)
+		if err != nil {
+			return err
+		}
+		after, err := p.Fleet.UpdateSubaccountTx(ctx, tx, r.OrganizationID, before, c)
 		if e, ok := errors.AsType[*problem.Error](err); ok && below != "" {
 			short := *e
 			short.Issues = slices.Clone(e.Issues)
@@ -314,7 +318,7 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 			return nil
 		}
 		text := func(name string) fleet.NullString { return fleet.NullString(t.text(name)) }
-		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "", func(now *fleet.Subaccount) fleet.SubaccountChange {
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "", func(now *fleet.Subaccount) (fleet.SubaccountChange, error) {
 			return fleet.SubaccountChange{
 				MDS:  optional.Of(fleet.MDS{Enabled: t.on("mds.enabled"), ProviderID: text("mds.provider_id"), Agencies: now.MDS.Agencies}),
 				Name: optional.Of(t.text("name")), TimeZone: optional.Of(t.text("timezone")), Currency: optional.Of(strings.ToUpper(t.text("currency"))),
@@ -326,7 +330,7 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 					AndroidRentalURI: text("gbfs.rental_uri_android"), AndroidStoreURI: text("gbfs.store_uri_android"), AndroidDiscoveryURI: text("gbfs.discovery_uri_android"),
 					IOSRentalURI: text("gbfs.rental_uri_ios"), IOSStoreURI: text("gbfs.store_uri_ios"), IOSDiscoveryURI: text("gbfs.discovery_uri_ios"),
 				}),
-			}
+			}, nil
 		})
 		if err != nil {
 			return err
@@ -412,8 +416,9 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 		if id == "" {
 			n.FormFactor, n.PropulsionType = t.text("form_factor"), t.text("propulsion_type")
 		}
-		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "vehicle_types."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
-			return fleet.SubaccountChange{VehicleTypes: optional.Of(replaceOrAppend(now.VehicleTypes, n, is))}
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "vehicle_types."+strconv.Itoa(at), func(now *fleet.Subaccount) (fleet.SubaccountChange, error) {
+			list, err := replaceOrAppend(now.VehicleTypes, n, id, is)
+			return fleet.SubaccountChange{VehicleTypes: optional.Of(list)}, err
 		})
 		if err != nil {
 			return err
@@ -437,15 +442,19 @@ func (p *pages) deleteType(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// replaceOrAppend returns a list with v in place of the replaced element, or
-// appended.
-func replaceOrAppend[E any](list []E, v E, replaced func(E) bool) []E {
+// replaceOrAppend returns a list with v in place of the element with an id, or appended if that is empty.
+// The error is NotFound if others have deleted the element.
+func replaceOrAppend[E any](list []E, v E, id string, replaced func(E) bool) ([]E, error) {
 	list = slices.Clone(list)
-	if i := slices.IndexFunc(list, replaced); i >= 0 {
-		list[i] = v
-		return list
+	if id == "" {
+		return append(list, v), nil
 	}
-	return append(list, v)
+	i := slices.IndexFunc(list, replaced)
+	if i < 0 {
+		return nil, problem.New(problem.NotFound, "others have deleted it, or changed its id, since the form was opened")
+	}
+	list[i] = v
+	return list, nil
 }
 
 // removeFromSubaccount confirms and removes an element of a list of a subaccount.
@@ -466,9 +475,9 @@ func (p *pages) removeFromSubaccount(w http.ResponseWriter, r *web.Request, what
 	if err != nil || !yes {
 		return err
 	}
-	_, err = p.changeSubaccount(r, nil, nil, &formInput{}, s.ID, "", func(now *fleet.Subaccount) fleet.SubaccountChange {
+	_, err = p.changeSubaccount(r, nil, nil, &formInput{}, s.ID, "", func(now *fleet.Subaccount) (fleet.SubaccountChange, error) {
 		_, change := drop(now)
-		return change
+		return change, nil
 	})
 	if err != nil {
 		return err
@@ -517,7 +526,7 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 			ID: id, Type: t.text("type"), Summary: t.text("summary"), Description: fleet.NullString(t.text("description")), URL: fleet.NullString(t.text("url")),
 			StartsAt: t.moment("starts_at", zone), EndsAt: t.moment("ends_at", zone),
 		}
-		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "alerts."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "alerts."+strconv.Itoa(at), func(now *fleet.Subaccount) (fleet.SubaccountChange, error) {
 			// Fields have whole minutes; unchanged ones retain the stored time.
 			if at := slices.IndexFunc(now.Alerts, is); at >= 0 {
 				if from := now.Alerts[at].StartsAt; t.text("starts_at") == localTime(from, zone) {
@@ -527,7 +536,8 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 					n.EndsAt = until
 				}
 			}
-			return fleet.SubaccountChange{Alerts: optional.Of(replaceOrAppend(now.Alerts, n, is))}
+			list, err := replaceOrAppend(now.Alerts, n, id, is)
+			return fleet.SubaccountChange{Alerts: optional.Of(list)}, err
 		})
 		if err != nil {
 			return err
@@ -581,7 +591,7 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 	}
 	back := p.base + "/subaccounts/" + s.ID
 	stored := func(s *fleet.Subaccount) web.Fields {
-		fields, _ := ruleFields(s, len(s.GlobalRules)+1)
+		fields, _ := ruleFields(s, len(s.GlobalRules))
 		return fields
 	}
 	fields, groups := ruleFields(&s, len(s.GlobalRules)+1)
@@ -591,15 +601,16 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		rows := max(1, t.rows("global_rules", "vehicle_type_ids")) // others may have added or deleted rules
-		fields, groups = ruleFields(&s, rows)
 		list := []fleet.Rule{}
+		rows := t.rows("global_rules", "vehicle_type_ids")
+		fields, groups = ruleFields(&s, max(rows, len(s.GlobalRules))+1) // others may have added or deleted rules
 		for i := range rows {
 			at := "global_rules." + strconv.Itoa(i) + "."
 			types := t.text(at + "vehicle_type_ids")
 			if types == "" {
 				continue
 			}
+			t.use("global_rules", i)
 			rule := fleet.Rule{
 				StartAllowed: t.on(at + "ride_start_allowed"), EndAllowed: t.on(at + "ride_end_allowed"), ThroughAllowed: t.on(at + "ride_through_allowed"), MaximumSpeed: t.optional(at + "maximum_speed_kph"),
 			}
@@ -608,8 +619,8 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 			}
 			list = append(list, rule)
 		}
-		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "", func(*fleet.Subaccount) fleet.SubaccountChange {
-			return fleet.SubaccountChange{GlobalRules: optional.Of(list)}
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "", func(*fleet.Subaccount) (fleet.SubaccountChange, error) {
+			return fleet.SubaccountChange{GlobalRules: optional.Of(list)}, nil
 		})
 		if err != nil {
 			return err
@@ -619,14 +630,14 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/subaccounts", "Default rules", nil), fields, form{
-		Intro: "These rules apply outside of zones. The first one for the vehicle type applies. Without rules, rides can start and end anywhere, or only in service areas if there are any.", Groups: groups, Was: t.openedWith(fields), Label: "Save", Cancel: back,
+		Intro: "These rules apply outside of zones. The first one for the vehicle type applies. Without rules, rides can start and end anywhere, or only in service areas if there are any.", Groups: groups, Was: t.openedWith(stored(&s)), Label: "Save", Cancel: back,
 	})
 }
 
 // everyType is the option for all vehicle types.
 const everyType = "*"
 
-// ruleFields are the fields of so many rules, of which the last one is new.
+// ruleFields are the fields of so many rules. Those beyond the stored ones are new.
 func ruleFields(s *fleet.Subaccount, rows int) (web.Fields, []group) {
 	var fields web.Fields
 	var parts []part
@@ -653,7 +664,7 @@ func ruleFields(s *fleet.Subaccount, rows int) (web.Fields, []group) {
 			web.Field{Name: at + "ride_through_allowed", Label: "Riding through allowed", Type: "checkbox", Optional: true, Value: checked(rule.ThroughAllowed)},
 			web.Field{Name: at + "maximum_speed_kph", Label: "Maximum speed (km/h)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(rule.MaximumSpeed)})
 		legend := "Rule " + strconv.Itoa(i+1)
-		if i == rows-1 {
+		if i >= len(s.GlobalRules) {
 			legend = "New rule"
 		}
 		parts = append(parts, part{legend, "", 5, false})

@@ -131,15 +131,7 @@ func TestSubaccountForms(t *testing.T) {
 	// Agencies.
 	agency := url.Values{"name": {"City " + hostile}, "id": {"city"}, "public_key": {"none"}}
 	y.admin.WantRefused(y.admin.Post(at+"/agencies/new", agency), http.StatusUnprocessableEntity).Want("Public key must be a public key in PEM form")
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
-	agency.Set("public_key", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
+	agency.Set("public_key", agencyKey(t))
 	d, _ = y.admin.Follow(y.admin.Post(at+"/agencies/new", agency))
 	d.Want("City "+hostile, "city")
 	form = formOf(y.admin.Page(at + "/edit"))
@@ -267,4 +259,18 @@ func TestData(t *testing.T) {
 			t.Error("a command has no name")
 		}
 	}
+}
+
+// agencyKey is a new public key of an agency.
+func agencyKey(t testing.TB) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }

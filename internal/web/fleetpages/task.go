@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
@@ -285,13 +286,18 @@ func (p *pages) editTask(w http.ResponseWriter, r *web.Request) error {
 			Description: optional.Of(fleet.NullString(input.text("description"))), AssigneeID: optional.Of(fleet.NullString(input.text("assignee_id"))), TakesVehicleOut: optional.Of(input.on("takes_vehicle_out")),
 			DueOdometerMeters: orNull(input.optional("due_odometer_meters")), Recurrence: orNull(input.recurrence()),
 		}
-		if input.Get("due_at") != localTime(t.DueAt, zone) {
-			c.DueAt = optional.Of(input.moment("due_at", zone))
-		}
+		due := input.moment("due_at", zone)
 		saved, err := p.change(r, fields, input, func(ctx context.Context, tx *db.Tx) error {
 			now, err := p.Fleet.LockTaskTx(ctx, tx, r.OrganizationID, t.ID)
 			if err != nil {
 				return err
+			}
+			if id := string(c.AssigneeID.Value); id != string(now.AssigneeID) && !isMember(people, id) {
+				input.v.AddCode("invalid_reference", "assignee_id", "must be a member of %s", r.Organization.Name)
+				return input.v.Err()
+			}
+			if input.Get("due_at") != localTime(now.DueAt, zone) { // else with its seconds
+				c.DueAt = optional.Of(due)
 			}
 			c.Checklist = optional.Of(editedChecklist(now.Checklist, web.Lines(input.Get("checklist"))))
 			after, err := p.Fleet.UpdateTaskTx(ctx, tx, r.OrganizationID, now, c, by(r))
@@ -317,8 +323,8 @@ func editedChecklist(before []fleet.TaskItem, texts []string) []fleet.TaskItem {
 	var items []fleet.TaskItem
 	for _, text := range texts {
 		item := fleet.TaskItem{Text: text}
-		if i := slices.IndexFunc(rest, func(was fleet.TaskItem) bool { return was.Text == text }); i >= 0 {
-			item.Done = rest[i].Done
+		if i := slices.IndexFunc(rest, func(was fleet.TaskItem) bool { return strings.TrimSpace(was.Text) == text }); i >= 0 {
+			item = rest[i]
 			rest = slices.Delete(rest, i, i+1)
 		}
 		items = append(items, item)
@@ -368,6 +374,11 @@ func (p *pages) setTaskState(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, p.base+"/tasks/"+t.ID, n)
 }
 
+// isMember reports whether a task can be assigned to a person, or to nobody.
+func isMember(people []web.Option, id string) bool {
+	return id == "" || slices.ContainsFunc(people, func(o web.Option) bool { return o.Value == id })
+}
+
 // assignTask sets the assignee of a task.
 func (p *pages) assignTask(w http.ResponseWriter, r *web.Request) error {
 	values, ok := p.Form(w, r)
@@ -382,7 +393,7 @@ func (p *pages) assignTask(w http.ResponseWriter, r *web.Request) error {
 	if values.Has("me") {
 		id = r.UserID
 	}
-	if id != "" && !slices.ContainsFunc(people, func(o web.Option) bool { return o.Value == id }) {
+	if !isMember(people, id) {
 		return problem.New(problem.Invalid, "Must be a member of %s.", r.Organization.Name)
 	}
 	t, err := p.updateTask(r, func(*fleet.Task) (fleet.TaskChange, error) {

@@ -241,7 +241,7 @@ func taskFields(r *web.Request, t *fleet.Task, people []web.Option) web.Fields {
 		}
 	}
 	assignees := append([]web.Option{{Label: "Nobody"}}, people...)
-	if id := string(t.AssigneeID); id != "" && !slices.ContainsFunc(people, func(o web.Option) bool { return o.Value == id }) {
+	if id := string(t.AssigneeID); !isMember(people, id) {
 		assignees = append(assignees, web.Option{Value: id, Label: "Former member"})
 	}
 	zone := r.Now.Location()

@@ -459,7 +459,7 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 		c := fleet.VehicleChange{
 			Code: optional.Of(t.text("code")), VehicleTypeID: optional.Of(t.text("vehicle_type_id")), PricingPlanID: optional.Of(fleet.NullString(t.text("pricing_plan_id"))),
 			DeviceID: optional.Of(fleet.NullString(t.text("device_id"))), LicensePlate: optional.Of(fleet.NullString(t.text("license_plate"))), VIN: optional.Of(fleet.NullString(t.text("vin"))),
-			ExternalID: optional.Of(fleet.NullString(t.text("external_id"))), Metadata: t.changedMetadata(v.Metadata),
+			ExternalID: optional.Of(fleet.NullString(t.text("external_id"))),
 		}
 		// Telemetry is written only if the user changed it: the vehicle may have
 		// moved since the form was shown.
@@ -475,6 +475,9 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 			now, err := p.Fleet.LockVehicleTx(ctx, tx, r.OrganizationID, v.ID)
 			if err != nil {
+				return err
+			}
+			if c.Metadata, err = t.changedMetadata(now.Metadata); err != nil {
 				return err
 			}
 			after, err := p.Fleet.UpdateVehicleTx(ctx, tx, r.OrganizationID, now, c, by(r))

@@ -462,6 +462,7 @@ func (t *formInput) zone(zone *time.Location, rules int) fleet.NewZone {
 		if !t.on(at) {
 			continue
 		}
+		t.use("rules", i)
 		z.Rules = append(z.Rules, fleet.Rule{
 			VehicleTypeIDs: strings.Fields(t.Get(at + ".vehicle_type_ids")), StartAllowed: t.on(at + ".ride_start_allowed"), EndAllowed: t.on(at + ".ride_end_allowed"),
 			ThroughAllowed: t.on(at + ".ride_through_allowed"), MaximumSpeed: t.optional(at + ".maximum_speed_kph"),
@@ -530,7 +531,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 		if t.Values, ok = p.FormUpTo(w, r, maxZoneForm); !ok {
 			return nil
 		}
-		rules = min(t.rows("rules", "vehicle_type_ids"), maxZoneRules)
+		rules = t.rows("rules", "vehicle_type_ids")
 	}
 	more := t.Get("more") != ""
 	if more && rules < maxZoneRules { // the new rule allows all
