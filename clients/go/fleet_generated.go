@@ -396,7 +396,8 @@ type FleetTelemetryService struct{ c *client }
 //
 // A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit, -Remaining
 // and -Reset describe that window. A request beyond it is refused with 429 after the first
-// reports have been taken: the field taken is their number, result their outcome.
+// reports have been taken: the field taken is the index of the first other one, in NDJSON of
+// its line, and result the outcome of the taken ones.
 //
 // The key needs the permission vehicles.update.
 func (s *FleetTelemetryService) Create(ctx context.Context, body Telemetry, opts ...CallOption) (*TelemetryResult, error) {

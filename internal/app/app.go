@@ -410,8 +410,8 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		return nil, err
 	}
 	a.alertRaised = make(chan struct{}, 1)
-	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Production), Emitted: a.eventEmitted})
-	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Sandbox), Emitted: a.eventEmitted})
+	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Production), Emitted: a.eventEmitted, Relayed: a.eventsRelayed})
+	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Sandbox), Emitted: a.eventEmitted, Relayed: a.eventsRelayed})
 	if err := a.openHelpdesk(out, in); err != nil {
 		return nil, err
 	}

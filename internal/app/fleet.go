@@ -208,6 +208,14 @@ func (a *App) fleetNotifier(e fleetpages.Environment) func(organizationID, kind,
 	}
 }
 
+// eventsRelayed notifies streams of events of a fleet. On SQLite nothing else notifies them of another
+// process's events; PostgreSQL does.
+func (a *App) eventsRelayed(organizationID string) {
+	if !a.DB.Postgres() {
+		a.live.PublishCoalesced(organizationID, fleetapi.EventsTopic)
+	}
+}
+
 // eventEmitted starts the delivery of a new event of a fleet to webhooks and streams, and the relay
 // of a new alert.
 func (a *App) eventEmitted(organizationID string) {

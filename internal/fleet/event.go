@@ -364,12 +364,11 @@ func (s *Service) NextEvents(ctx context.Context, organizationID string, limit i
 	return events, position, nil
 }
 
-// EventsRelayed notes that the events of an organization up to a position are relayed. On SQLite it also
-// notifies streams, since nothing else notifies them of events of another process, such as a command.
+// EventsRelayed notes that the events of an organization up to a position are relayed.
 func (s *Service) EventsRelayed(ctx context.Context, organizationID string, position int64) error {
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		if s.emitted != nil && !s.db.Postgres() {
-			tx.AfterCommit(func() { s.emitted(organizationID) })
+		if s.relayed != nil {
+			tx.AfterCommit(func() { s.relayed(organizationID) })
 		}
 		return tx.Queue(ctx, "UPDATE event_logs SET relayed = $2 WHERE organization_id = $1 AND relayed < $2", organizationID, position)
 	})

@@ -69,6 +69,7 @@ type Service struct {
 
 	changed func(organizationID, kind, id string)
 	emitted func(organizationID string)
+	relayed func(organizationID string)
 
 	settings    stampedCache[Settings]
 	subaccounts stampedCache[Subaccount]
@@ -93,6 +94,9 @@ type Config struct {
 	Changed func(organizationID, kind, id string)
 	// Emitted is called after the commit of each event, like Changed. Nil disables it.
 	Emitted func(organizationID string)
+	// Relayed is called after the commit of [Service.EventsRelayed]: the events may be of another process,
+	// such as a command. Nil disables it.
+	Relayed func(organizationID string)
 }
 
 // Open returns the service of one environment.
@@ -102,7 +106,7 @@ func Open(c Config) *Service {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, emitted: c.Emitted, packedRides: packedRides,
+		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, emitted: c.Emitted, relayed: c.Relayed, packedRides: packedRides,
 		rideIndex: rideindex.New(c.DB, rideindex.DefaultSizes()), rideLists: defaultRideListLimits(), budget: defaultScanBudget(),
 		settings: newStampedCache[Settings](maxCached), subaccounts: newStampedCache[Subaccount](maxCached), plans: newStampedCache[Plan](maxCached),
 		fences: newStampedCache[fences](maxCached), alertRules: newStampedCache[alertRules](maxCached), rowCounts: newStampedCache[rowCount](maxCached),

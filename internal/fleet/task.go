@@ -615,8 +615,10 @@ func (v *Vehicle) returnToService(a orgContext, by Actor) *VehicleReturn {
 		return stays("open_tasks", "Another task takes the vehicle out of service.")
 	case v.State == Available || v.CurrentRideID != "":
 		return &VehicleReturn{Returned: true} // the ride of the vehicle did not end in the meantime
-	case v.State == NonContactable && v.Location != nil && (v.formerState == Available ||
-		v.formerState == NonOperational && v.formerEvent == "maintenance" && !v.batteryBelow(a.settings.LowBatteryPercent)):
+	case v.State == NonContactable && v.Location != nil && (v.formerState == Available || v.formerState == NonOperational && v.formerEvent == "maintenance"):
+		if v.batteryBelow(a.settings.LowBatteryPercent) {
+			return stays("vehicle_low_battery", "The battery of the vehicle is low, and it is out of contact.")
+		}
 		v.formerState = Available
 		return stays("no_contact", "The vehicle is out of contact. It is available when it reports.")
 	case v.State != NonOperational || v.LastEvent != "maintenance" && v.formerEvent != "maintenance" && !v.disabledByBattery():

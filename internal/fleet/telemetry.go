@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -305,10 +304,7 @@ func (in *intake) correctTimes(ctx context.Context) error {
 	for _, v := range in.vehicles {
 		stored := clocks[v.ID]
 		v.clock = stored
-		evidence := v.reports[len(v.reports)-1]
-		if evidence.Time().Sub(in.now).Abs() > clockTolerance { // perhaps it waited
-			evidence = slices.MaxFunc(v.reports, func(r, o timedReport) int { return cmp.Compare(r.At, o.At) })
-		}
+		evidence := stored.evidence(v.reports, in.now)
 		v.clock.observe(evidence.Time(), in.now, impossible, in.reports[evidence.index].Direct)
 		if v.clock != stored {
 			if err := v.clock.save(ctx, in.tx, in.org.id, v.ID); err != nil {

@@ -279,6 +279,30 @@ func TestClocks(t *testing.T) {
 			}
 		}
 	})
+	for step, want := range map[time.Duration][2]string{
+		// The last report of a call would be right, by the clock of the tracker.
+		2 * time.Minute: {"2 0 3, 0 rejected in_future/reported_at, 1 rejected in_future/reported_at, 2 rejected in_future/reported_at", "5 0 0, clock 10m0s of 5"},
+		3 * time.Minute: {"3 0 2, 0 rejected in_future/reported_at, 1 rejected in_future/reported_at", "5 0 0, clock 10m0s of 5"},
+	} {
+		t.Run("the newest report first, ahead, "+step.String(), func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			v := y.vehicle(t)
+			call := func() string {
+				y.travel(t, 7*step)
+				var list []fleet.Report
+				for i := range 5 {
+					list = append(list, report(&v, y.clock(t).Add(10*time.Minute-time.Duration(i)*step), nil))
+				}
+				return verdicts(y.record(t, list...))
+			}
+			for i := range 5 {
+				if got, want := call(), want[min(i, 1)]; got != want {
+					t.Errorf("call %d: got %s, want %s", i, got, want)
+				}
+			}
+		})
+	}
 	t.Run("faults before a right report", func(t *testing.T) {
 		t.Parallel()
 		y := newYard(t)

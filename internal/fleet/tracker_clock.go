@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -11,8 +13,7 @@ import (
 
 // The clock of a tracker is known to be wrong when its last reports are consistently too early
 // or too late. One report is no evidence: it may be a fault of the tracker, or have waited in its
-// memory. Of the reports of a call the last one counts if its time is right, although others may be
-// faults, else the one with the latest time, regardless of their order: it waited least.
+// memory.
 const (
 	// clockTolerance is the greatest error of a clock that is right.
 	clockTolerance = maxReportAhead
@@ -42,6 +43,28 @@ type trackerClock struct {
 	sentAt time.Time     // of the latest, by the tracker's clock
 }
 
+// evidence returns the report of a call that the clock is judged by: that with the latest time, since it
+// waited least, in whichever order they are. If the known error does not explain it, and the call ends with
+// the latest of those whose times are right, that one counts, and later times are faults.
+func (c *trackerClock) evidence(reports []timedReport, now time.Time) timedReport {
+	latest := slices.MaxFunc(reports, func(r, o timedReport) int { return cmp.Compare(r.At, o.At) })
+	if c.explains(latest.Time().Sub(now)) {
+		return latest
+	}
+	right := func(r timedReport) bool { return r.Time().Sub(now).Abs() <= clockTolerance }
+	last := reports[len(reports)-1]
+	later := func(r timedReport) bool { return right(r) && r.At > last.At }
+	if !right(last) || slices.ContainsFunc(reports, later) {
+		return latest
+	}
+	return last
+}
+
+// explains reports whether the known error explains a time ahead of now.
+func (c *trackerClock) explains(ahead time.Duration) bool {
+	return c.ahead != 0 && (ahead-c.ahead).Abs() <= clockJitter
+}
+
 // observe updates the clock by the time of a report of a call. Reports from before oldest cannot have
 // waited in a tracker's memory. A direct report needs no second one as evidence, if it is from the
 // future or from before oldest.
@@ -51,7 +74,7 @@ func (c *trackerClock) observe(sentAt, now, oldest time.Time, direct bool) {
 		*c = trackerClock{}
 		return
 	}
-	if c.ahead != 0 && (ahead-c.ahead).Abs() <= clockJitter {
+	if c.explains(ahead) {
 		// No report comes before it was sent, so a clock that is further ahead gains. The correction follows
 		// at once: a late one would set times back, and the next reports would be out of order.
 		c.ahead = max(c.ahead, ahead)

@@ -48,7 +48,7 @@ var problemDetails = []problemDetail{
 	{codes: []string{"quota_exceeded", "daily_quota_exceeded"}, Member: schema.Member{Name: "limit", Type: schema.Integer(), Doc: "Its limit: bytes, messages a day, or webhooks.", Example: 1000000000}},
 	{codes: []string{"quota_exceeded", "daily_quota_exceeded"}, Member: schema.Member{Name: "used", Type: schema.Integer(), Doc: "What is used of it.", Example: 998000000}},
 	{codes: []string{"rate_limited"}, Member: schema.Member{Name: "policy", Type: schema.Enum("key", "address", "telemetry"), Doc: "The limit that was reached.", Example: "key"}},
-	{codes: []string{"rate_limited"}, Member: schema.Member{Name: "taken", Type: schema.Integer(), Doc: "Of the limit telemetry: how many reports, from the first on, were taken."}, reports: true},
+	{codes: []string{"rate_limited"}, Member: schema.Member{Name: "taken", Type: schema.Integer(), Doc: "Of the limit telemetry: the index of the first report that was not taken, in NDJSON of its line."}, reports: true},
 	{codes: []string{"rate_limited"}, Member: schema.Member{Name: "result", Type: schema.JSON(), Doc: "The telemetry_result of these reports."}, reports: true},
 	{codes: []string{"already_exists"}, Member: schema.Member{Name: "member", Type: schema.Text(), Doc: "The member that must be unique.", Example: "external_id"}},
 	{codes: []string{"already_exists"}, Member: schema.Member{Name: "ticket_id", Type: schema.ID(), Doc: "The ticket that exists."}},

@@ -3869,7 +3869,8 @@ export class FleetTelemetry {
    *
    * A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit, -Remaining
    * and -Reset describe that window. A request beyond it is refused with 429 after the first
-   * reports have been taken: the field taken is their number, result their outcome.
+   * reports have been taken: the field taken is the index of the first other one, in NDJSON of its
+   * line, and result the outcome of the taken ones.
    */
   create(body: Telemetry, options?: CallOptions): Promise<TelemetryResult> {
     return this.#core.json(operations.createTelemetry, [], undefined, body, options);

@@ -72,7 +72,7 @@ func (a *API) telemetryRoutes() []rest.Route {
 		Method: "POST", Path: "/telemetry", ID: "createTelemetry", Tag: "Telemetry", Summary: "Report positions and states of vehicles",
 		Doc: "Up to 10,000 reports in 8 MB, as JSON or as NDJSON with one report per line, in any order. Blank lines are skipped. Each report has an outcome of its own: an invalid one fails no other, and a request can be repeated safely. " +
 			"Reports are applied in the order of their times.\n\n" +
-			"A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit, -Remaining and -Reset describe that window. A request beyond it is refused with 429 after the first reports have been taken: the field taken is their number, result their outcome.",
+			"A key may send 100 times as many reports as requests a minute. X-Telemetry-Limit, -Remaining and -Reset describe that window. A request beyond it is refused with 429 after the first reports have been taken: the field taken is the index of the first other one, in NDJSON of its line, and result the outcome of the taken ones.",
 		Needs: needs("vehicles", apikey.Update), Input: telemetryRecord, Output: telemetryResult, Reports: true, MaxBody: maxTelemetry, Status: 200, Handle: a.recordTelemetry,
 	}}
 }

@@ -13,7 +13,8 @@ module Kickstand
       # skipped. Each report has an outcome of its own: an invalid one fails no other, and a request can be repeated
       # safely. Reports are applied in the order of their times. A key may send 100 times as many reports as requests a
       # minute. X-Telemetry-Limit, -Remaining and -Reset describe that window. A request beyond it is refused with 429
-      # after the first reports have been taken: the field taken is their number, result their outcome.
+      # after the first reports have been taken: the field taken is the index of the first other one, in NDJSON of its
+      # line, and result the outcome of the taken ones.
       #
       # Permission: vehicles.update.
       #
