@@ -304,7 +304,7 @@ func (in *intake) correctTimes(ctx context.Context) error {
 	for _, v := range in.vehicles {
 		stored := clocks[v.ID]
 		v.clock = stored
-		evidence := stored.evidence(v.reports, in.now)
+		evidence := evidence(v.reports, in.now)
 		v.clock.observe(evidence.Time(), in.now, impossible, in.reports[evidence.index].Direct)
 		if v.clock != stored {
 			if err := v.clock.save(ctx, in.tx, in.org.id, v.ID); err != nil {

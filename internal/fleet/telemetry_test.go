@@ -303,6 +303,33 @@ func TestClocks(t *testing.T) {
 			}
 		})
 	}
+	for name, offsets := range map[string][]time.Duration{
+		"newest first":     {time.Hour, 0, -30 * time.Second},
+		"unordered":        {time.Hour, -30 * time.Second, 0, -10 * time.Second},
+		"before the right": {time.Hour, -30 * time.Second, 0},
+		"beside one":       {time.Hour, 0},
+	} {
+		t.Run("after a wrong clock, right reports and a fault: "+name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			v := y.vehicle(t)
+			for range 3 {
+				y.travel(t, time.Minute)
+				y.record(t, report(&v, y.clock(t).Add(time.Hour), nil))
+			}
+			for call := range 3 {
+				y.travel(t, 2*time.Minute)
+				var list []fleet.Report
+				for _, by := range offsets {
+					list = append(list, report(&v, y.clock(t).Add(by), nil))
+				}
+				want := fmt.Sprintf("%d 0 1, 0 rejected in_future/reported_at", len(offsets)-1)
+				if got := verdicts(y.record(t, list...)); got != want {
+					t.Errorf("call %d: got %s, want %s", call, got, want)
+				}
+			}
+		})
+	}
 	t.Run("faults before a right report", func(t *testing.T) {
 		t.Parallel()
 		y := newYard(t)

@@ -43,26 +43,31 @@ type trackerClock struct {
 	sentAt time.Time     // of the latest, by the tracker's clock
 }
 
-// evidence returns the report of a call that the clock is judged by: that with the latest time, since it
-// waited least, in whichever order they are. If the known error does not explain it, and the call ends with
-// the latest of those whose times are right, that one counts, and later times are faults.
-func (c *trackerClock) evidence(reports []timedReport, now time.Time) timedReport {
-	latest := slices.MaxFunc(reports, func(r, o timedReport) int { return cmp.Compare(r.At, o.At) })
-	if c.explains(latest.Time().Sub(now)) {
-		return latest
+// evidence returns the report of a call that the clock is judged by: the last one if its time is right, since
+// other times are faults then, else that with the latest time, which waited least.
+func evidence(reports []timedReport, now time.Time) timedReport {
+	last := lastReport(reports)
+	if last.Time().Sub(now).Abs() <= clockTolerance {
+		return last
 	}
-	right := func(r timedReport) bool { return r.Time().Sub(now).Abs() <= clockTolerance }
-	last := reports[len(reports)-1]
-	later := func(r timedReport) bool { return right(r) && r.At > last.At }
-	if !right(last) || slices.ContainsFunc(reports, later) {
-		return latest
-	}
-	return last
+	return slices.MaxFunc(reports, func(r, o timedReport) int { return cmp.Compare(r.At, o.At) })
 }
 
-// explains reports whether the known error explains a time ahead of now.
-func (c *trackerClock) explains(ahead time.Duration) bool {
-	return c.ahead != 0 && (ahead-c.ahead).Abs() <= clockJitter
+// lastReport returns the last report of a call: the first one if they are from the newest to the oldest, unless
+// it is far from the others, as by a fault.
+func lastReport(reports []timedReport) timedReport {
+	last := reports[len(reports)-1]
+	if len(reports) < 3 || !slices.IsSortedFunc(reports, func(r, o timedReport) int { return cmp.Compare(o.At, r.At) }) {
+		return last
+	}
+	longest := int64(0)
+	for i := 2; i < len(reports); i++ {
+		longest = max(longest, reports[i-1].At-reports[i].At)
+	}
+	if reports[0].At-reports[1].At > 2*longest {
+		return last
+	}
+	return reports[0]
 }
 
 // observe updates the clock by the time of a report of a call. Reports from before oldest cannot have
@@ -74,7 +79,7 @@ func (c *trackerClock) observe(sentAt, now, oldest time.Time, direct bool) {
 		*c = trackerClock{}
 		return
 	}
-	if c.explains(ahead) {
+	if c.ahead != 0 && (ahead-c.ahead).Abs() <= clockJitter {
 		// No report comes before it was sent, so a clock that is further ahead gains. The correction follows
 		// at once: a late one would set times back, and the next reports would be out of order.
 		c.ahead = max(c.ahead, ahead)

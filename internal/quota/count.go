@@ -92,6 +92,9 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, organizationID string, c
 			return err
 		}
 	}
+	if limits, err = s.limitsOf(ctx, tx, organizationID); err != nil { // read again if they seemed exceeded
+		return err
+	}
 	for _, n := range []notice{
 		{Quota: Storage, Limit: limits[Storage].Max, Share: share(now.storage-sum.storage, now.storage, limits[Storage].Max)},
 		{Quota: Messages, Limit: limits[Messages].Max, Share: share(now.messages-sum.messages, now.messages, limits[Messages].Max), Day: today},

@@ -328,16 +328,17 @@ func (s *Service) CheckElsewhere(ctx context.Context, d *db.DB, organizationID s
 	if err := s.addElsewhere(ctx, organizationID, d, &others.use); err != nil {
 		return nil, err
 	}
-	enforce := func(ctx context.Context, used int64, at time.Time) error {
-		return s.enforce(ctx, s.c.DB, organizationID, use{storage: others.storage + used}, use{storage: bytes}, at)
-	}
 	before, err := sum(ctx, d, organizationID)
 	if err != nil {
 		return nil, err
 	}
-	if err := enforce(ctx, before+bytes, s.c.DB.Now()); err != nil {
+	if err := s.enforce(ctx, s.c.DB, organizationID, use{storage: others.storage + before + bytes}, use{storage: bytes}, s.c.DB.Now()); err != nil {
 		return nil, err
 	}
+	if limits, err = s.limitsOf(ctx, s.c.DB, organizationID); err != nil { // read again if they seemed exceeded
+		return nil, err
+	}
+	// The transaction waits for nothing of this database, whose transactions may wait for the other one.
 	return func(ctx context.Context, tx *db.Tx) error {
 		if err := tx.Lock(ctx, "files of "+organizationID); err != nil {
 			return err
@@ -346,7 +347,11 @@ func (s *Service) CheckElsewhere(ctx context.Context, d *db.DB, organizationID s
 		if err != nil {
 			return err
 		}
-		return enforce(ctx, now, tx.Now)
+		used, change := use{storage: others.storage + now}, use{storage: bytes}
+		if _, ok := exceeded(limits, used, change); ok {
+			return s.refuse(Storage, limits[Storage].Max, used.storage-bytes, tx.Now)
+		}
+		return nil
 	}, nil
 }
 

@@ -38,13 +38,15 @@ type xyz struct {
 // or a block it refuses all. Some servers refuse tiles that they do not have, beside others.
 const (
 	maxRefused    = 8
-	refusedWithin = 5 * time.Minute // since the last tile that was delivered
+	refusedWithin = time.Minute     // since the first of these
+	refusedAfter  = 5 * time.Minute // since the last tile that was delivered
 )
 
 // refusals counts the tiles that a server has refused since it delivered one.
 type refusals struct {
 	mu        sync.Mutex
-	tiles     map[ID]bool
+	tiles     map[ID]bool   // at most maxRefused
+	since     time.Duration // the first of them, as elapsed
 	delivered time.Duration // the last tile, as elapsed; 0: none yet
 }
 
@@ -59,11 +61,13 @@ func (r *refusals) deliver(now time.Duration) {
 func (r *refusals) refuse(id ID, now time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tiles == nil {
-		r.tiles = make(map[ID]bool)
+	if r.tiles == nil || now-r.since > refusedWithin {
+		r.tiles, r.since = make(map[ID]bool, maxRefused), now
 	}
-	r.tiles[id] = true
-	if len(r.tiles) < maxRefused || r.delivered != 0 && now-r.delivered < refusedWithin {
+	if len(r.tiles) < maxRefused {
+		r.tiles[id] = true
+	}
+	if len(r.tiles) < maxRefused || r.delivered != 0 && now-r.delivered < refusedAfter {
 		return false
 	}
 	r.tiles = nil

@@ -2,6 +2,7 @@ package fleetpages
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -458,7 +459,8 @@ func (p *pages) alertRuleFields(k *alertKind, rule *fleet.AlertRule, scope alert
 	recipients := string(rule.Notify)
 	notify := []web.Option{{Value: string(fleet.NotifyAdmins), Label: "all admins"}, {Value: string(fleet.NotifyNobody), Label: "nobody"}}
 	if rule.Notify == fleet.NotifyUsers {
-		recipients = strings.Join(rule.NotifyUserIDs, ",")
+		ids, _ := json.Marshal(rule.NotifyUserIDs) // of any characters
+		recipients = string(ids)
 		notify = append(notify, web.Option{Value: recipients, Label: "chosen members"})
 	}
 	notify = append(notify, web.Option{Value: selfRecipient, Label: "me"})
@@ -508,12 +510,10 @@ func (p *pages) saveAlertRule(r *web.Request, k *alertKind, fields web.Fields, t
 		return nil
 	}
 	notify, users := fleet.AlertRecipients(t.text("notify")), []string(nil)
-	switch notify {
-	case fleet.NotifyAdmins, fleet.NotifyNobody:
-	case selfRecipient:
+	if notify == selfRecipient {
 		notify, users = fleet.NotifyUsers, []string{r.UserID}
-	default:
-		notify, users = fleet.NotifyUsers, ids("notify")
+	} else if err := json.Unmarshal([]byte(notify), &users); err == nil {
+		notify = fleet.NotifyUsers
 	}
 	saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 		if id == "" {

@@ -178,7 +178,7 @@ func storedMark(stored web.Fields) string {
 	h := sha256.New()
 	for _, f := range stored {
 		if f.Value != "" { // an empty field, such as that of a new vehicle type, is as good as none
-			_, _ = fmt.Fprintf(h, "%q %q\n", f.Name, f.Value)
+			_, _ = fmt.Fprintf(h, "%q %q\n", f.Name, web.LineFeeds(f.Value))
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
@@ -210,7 +210,7 @@ func (t *formInput) checkStored(before, after web.Fields) error {
 	}
 	for _, f := range slices.Concat(before, after) { // rows of either
 		label := labelInRow(f)
-		if valueOf(before, f.Name) != valueOf(after, f.Name) && !slices.Contains(t.replaced, label) {
+		if web.LineFeeds(valueOf(before, f.Name)) != web.LineFeeds(valueOf(after, f.Name)) && !slices.Contains(t.replaced, label) {
 			t.replaced = append(t.replaced, label)
 		}
 	}
@@ -223,20 +223,35 @@ func (t *formInput) checkStored(before, after web.Fields) error {
 
 // labelInRow is the label of a field, with the number of its row in a list.
 func labelInRow(f web.Field) string {
-	for part := range strings.SplitSeq(f.Name, ".") {
-		if row, err := strconv.Atoi(part); err == nil {
-			return fmt.Sprintf("%s (no. %d)", f.Label, row+1)
-		}
+	if _, row, ok := rowOf(f.Name); ok {
+		return fmt.Sprintf("%s (no. %d)", f.Label, row+1)
 	}
 	return f.Label
 }
 
-// fill sets fields to the submitted values. A choice that is no option any more becomes one, since a browser
-// would submit the first option in its place.
+// rowOf returns the list and the row of a field such as rules.1.maximum_speed_kph.
+func rowOf(name string) (list string, row int, ok bool) {
+	list, rest, _ := strings.Cut(name, ".")
+	number, _, _ := strings.Cut(rest, ".")
+	row, err := strconv.Atoi(number)
+	return list, row, err == nil
+}
+
+// fill sets fields to the submitted values, except for rows that were not submitted. A choice that is no
+// option any more becomes one, since a browser would submit the first option in its place.
 func fill(fields web.Fields, values url.Values) {
-	fields.Fill(values)
+	rows := make(map[string]int) // submitted ones by list
+	for name := range values {
+		if list, row, ok := rowOf(name); ok {
+			rows[list] = max(rows[list], row+1)
+		}
+	}
 	for i := range fields {
 		f := &fields[i]
+		if list, row, ok := rowOf(f.Name); ok && row >= rows[list] {
+			continue
+		}
+		fields[i : i+1].Fill(values)
 		if f.Type == "select" && f.Value != "" && !slices.ContainsFunc(f.Options, func(o web.Option) bool { return o.Value == f.Value }) {
 			f.Options = append(slices.Clip(f.Options), web.Option{Value: f.Value, Label: "As chosen before"})
 		}
@@ -262,8 +277,9 @@ func (t *formInput) text(name string) string { return strings.TrimSpace(t.Get(na
 // on reports whether a checkbox is checked.
 func (t *formInput) on(name string) bool { return t.Get(name) != "" }
 
-// maxRows is the number of rows of a list that a form takes.
-const maxRows = 100
+// maxRows is the number of rows of a list that a form takes: one more than a record can have, which is
+// refused.
+const maxRows = 101
 
 // rows counts the submitted rows of a list by a member that each has.
 func (t *formInput) rows(list, member string) int {
@@ -291,13 +307,9 @@ func (t *formInput) inRows(err error) error {
 	moved := *e
 	moved.Issues = slices.Clone(e.Issues)
 	for i, issue := range moved.Issues {
-		parts := strings.Split(issue.Path, ".")
-		if len(parts) < 2 {
-			continue
-		}
-		if n, err := strconv.Atoi(parts[1]); err == nil && n < len(t.used[parts[0]]) {
-			parts[1] = strconv.Itoa(t.used[parts[0]][n])
-			moved.Issues[i].Path = strings.Join(parts, ".")
+		list, n, ok := rowOf(issue.Path)
+		if rows := t.used[list]; ok && n < len(rows) {
+			moved.Issues[i].Path = strings.Replace(issue.Path, "."+strconv.Itoa(n), "."+strconv.Itoa(rows[n]), 1)
 		}
 	}
 	return &moved

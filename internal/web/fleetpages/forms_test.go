@@ -86,7 +86,7 @@ func TestChangedDuringUpload(t *testing.T) {
 // TestAgencyRenamedMeanwhile: an agency that others have renamed is not stored a second time.
 func TestAgencyRenamedMeanwhile(t *testing.T) {
 	y := newYard(t)
-	l := furnish(y)
+	l := &lot{environment: y.sandbox, sub: y.sandbox.sole()} // whose form is read by the page alone
 	key := agencyKey(t)
 	name := func(id string) {
 		l.write(func(ctx context.Context, tx *db.Tx) error {
@@ -101,10 +101,10 @@ func TestAgencyRenamedMeanwhile(t *testing.T) {
 		})
 	}
 	name("berlin")
-	path := "/fleet/subaccounts/" + l.sub.ID + "/agencies/berlin"
+	path := "/sandbox/fleet/subaccounts/" + l.sub.ID + "/agencies/berlin"
 	form := with(formOf(y.admin.Page(path)), "id", "be")
 	form.Set("public_key", l.subaccount().MDS.Agencies[0].PublicKey)
-	y.admin.WantRefused(y.postDuring(path, form, func() { name("bln") }), http.StatusNotFound)
+	y.admin.WantRefused(y.postDuring(path, form, func() { name("bln") }), http.StatusUnprocessableEntity).Want("Others have deleted this, or changed its id, since the form was opened.")
 	if list := l.subaccount().MDS.Agencies; len(list) != 1 || list[0].ID != "bln" {
 		t.Errorf("got %+v", list)
 	}

@@ -443,7 +443,7 @@ func (p *pages) deleteType(w http.ResponseWriter, r *web.Request) error {
 }
 
 // replaceOrAppend returns a list with v in place of the element with an id, or appended if that is empty.
-// The error is NotFound if others have deleted the element.
+// The error is Conflict if others have deleted the element.
 func replaceOrAppend[E any](list []E, v E, id string, replaced func(E) bool) ([]E, error) {
 	list = slices.Clone(list)
 	if id == "" {
@@ -451,7 +451,7 @@ func replaceOrAppend[E any](list []E, v E, id string, replaced func(E) bool) ([]
 	}
 	i := slices.IndexFunc(list, replaced)
 	if i < 0 {
-		return nil, problem.New(problem.NotFound, "others have deleted it, or changed its id, since the form was opened")
+		return nil, problem.New(problem.Conflict, "others have deleted this, or changed its id, since the form was opened")
 	}
 	list[i] = v
 	return list, nil

@@ -296,8 +296,9 @@ func (p *pages) editTask(w http.ResponseWriter, r *web.Request) error {
 				input.v.AddCode("invalid_reference", "assignee_id", "must be a member of %s", r.Organization.Name)
 				return input.v.Err()
 			}
-			if input.Get("due_at") != localTime(now.DueAt, zone) { // else with its seconds
-				c.DueAt = optional.Of(due)
+			c.DueAt = optional.Of(due)
+			if input.Get("due_at") == localTime(now.DueAt, zone) {
+				c.DueAt = optional.Of(now.DueAt) // with its seconds
 			}
 			c.Checklist = optional.Of(editedChecklist(now.Checklist, web.Lines(input.Get("checklist"))))
 			after, err := p.Fleet.UpdateTaskTx(ctx, tx, r.OrganizationID, now, c, by(r))
