@@ -338,7 +338,7 @@ func (s *Service) CheckElsewhere(ctx context.Context, d *db.DB, organizationID s
 	if limits, err = s.limitsOf(ctx, s.c.DB, organizationID); err != nil { // read again if they seemed exceeded
 		return nil, err
 	}
-	// The transaction waits for nothing of this database, whose transactions may wait for the other one.
+	// The transaction does not read this database: transactions of both would wait for each other.
 	return func(ctx context.Context, tx *db.Tx) error {
 		if err := tx.Lock(ctx, "files of "+organizationID); err != nil {
 			return err

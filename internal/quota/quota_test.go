@@ -249,8 +249,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestCheckElsewhere: files of another database are refused by what it, and all others, have stored by the
-// end of their transaction, and by the limit of that time, but not because of what came and went before.
+// TestCheckElsewhere: files of another database are refused if all databases together exceed the limit when
+// their transaction ends. Files that were stored and deleted before do not matter.
 func TestCheckElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -103,8 +103,8 @@ func (r *Request) AcquireBudget(ctx context.Context, b Budget, n int64) (granted
 	return granted, s, nil
 }
 
-// OverBudget returns the refusal (429) of what exceeds a budget in the given state. taken is the index of
-// the first unit that was not taken, and result the outcome of those before it.
+// OverBudget returns the refusal (429) of units beyond a budget in the given state. taken is the index of
+// the first refused unit, and result the outcome of the units before it.
 func (b Budget) OverBudget(s ratelimit.State, taken int64, result any) error {
 	f := limited(b.Policy, seconds(time.Until(s.Reset)), fmt.Sprintf("The API key has %d %s a minute.", s.Limit, b.Unit))
 	f.details["taken"], f.details["result"] = taken, result

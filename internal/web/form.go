@@ -25,8 +25,8 @@ func (s *Site) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	return s.formUpTo(w, r, maxForm)
 }
 
-// formUpTo is form with a size limit in bytes. Values have line feeds as line breaks, for which browsers
-// send CRLF.
+// formUpTo is form with a size limit in bytes. Line breaks of values become line feeds; browsers send
+// CRLF.
 func (s *Site) formUpTo(w http.ResponseWriter, r *http.Request, limit int64) (url.Values, bool) {
 	const again = "Go back, load the page again and send the form from there."
 	if !isForm(r.Header.Get("Content-Type")) {

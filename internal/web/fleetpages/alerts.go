@@ -556,17 +556,22 @@ func (p *pages) saveAlertRule(r *web.Request, k *alertKind, fields web.Fields, t
 
 // renameIssues names the fields of the form in a validation error.
 func renameIssues(err error) error {
-	e, ok := err.(*problem.Error)
-	if !ok {
-		return err
-	}
-	for i := range e.Issues {
-		path, _, _ := strings.Cut(e.Issues[i].Path, ".")
-		if name, ok := map[string]string{"threshold_percent": "threshold", "threshold_minutes": "threshold", "zone_ids": "zone", "vehicle_type_ids": "type", "subaccount_id": "subaccount", "notify_user_ids": "notify"}[path]; ok {
-			e.Issues[i].Path = name
+	return withPaths(err, func(path string) string {
+		member, _, _ := strings.Cut(path, ".")
+		switch member {
+		case "threshold_percent", "threshold_minutes":
+			return "threshold"
+		case "zone_ids":
+			return "zone"
+		case "vehicle_type_ids":
+			return "type"
+		case "subaccount_id":
+			return "subaccount"
+		case "notify_user_ids":
+			return "notify"
 		}
-	}
-	return e
+		return path
+	})
 }
 
 // deleteAlertRule deletes a rule.

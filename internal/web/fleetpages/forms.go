@@ -27,8 +27,8 @@ import (
 type form struct {
 	Intro  string
 	Groups []group
-	// Was has what the form was opened with: the mark of [formInput.openedWith], and the original
-	// values of fields that may change concurrently, see [formInput.changed].
+	// Was has hidden fields from the opening of the form: the mark of [formInput.openedWith], and the
+	// original values of fields that may change concurrently, see [formInput.changed].
 	Was    web.Fields
 	Label  string // of the button
 	Danger bool   // style of the button
@@ -277,8 +277,8 @@ func (t *formInput) text(name string) string { return strings.TrimSpace(t.Get(na
 // on reports whether a checkbox is checked.
 func (t *formInput) on(name string) bool { return t.Get(name) != "" }
 
-// maxRows is the number of rows of a list that a form takes: one more than a record can have, which is
-// refused.
+// maxRows is the number of rows that are read of a list. Records have at most 100, so one more is refused
+// instead of dropped.
 const maxRows = 101
 
 // rows counts the submitted rows of a list by a member that each has.
@@ -300,17 +300,25 @@ func (t *formInput) use(list string, row int) {
 
 // inRows returns an error with the issues of lists at the rows of the form.
 func (t *formInput) inRows(err error) error {
+	return withPaths(err, func(path string) string {
+		list, n, ok := rowOf(path)
+		if rows := t.used[list]; ok && n < len(rows) {
+			return strings.Replace(path, "."+strconv.Itoa(n), "."+strconv.Itoa(rows[n]), 1)
+		}
+		return path
+	})
+}
+
+// withPaths returns an error with other paths of its issues.
+func withPaths(err error, other func(path string) string) error {
 	e, ok := errors.AsType[*problem.Error](err)
-	if !ok || t.used == nil {
+	if !ok {
 		return err
 	}
 	moved := *e
 	moved.Issues = slices.Clone(e.Issues)
-	for i, issue := range moved.Issues {
-		list, n, ok := rowOf(issue.Path)
-		if rows := t.used[list]; ok && n < len(rows) {
-			moved.Issues[i].Path = strings.Replace(issue.Path, "."+strconv.Itoa(n), "."+strconv.Itoa(rows[n]), 1)
-		}
+	for i := range moved.Issues {
+		moved.Issues[i].Path = other(moved.Issues[i].Path)
 	}
 	return &moved
 }

@@ -2,7 +2,6 @@ package fleetpages
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -261,16 +260,11 @@ func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, stored func(
 			return err
 		}
 		after, err := p.Fleet.UpdateSubaccountTx(ctx, tx, r.OrganizationID, before, c)
-		if e, ok := errors.AsType[*problem.Error](err); ok && below != "" {
-			short := *e
-			short.Issues = slices.Clone(e.Issues)
-			for i := range short.Issues {
-				short.Issues[i].Path = strings.TrimPrefix(short.Issues[i].Path, below+".")
-			}
-			return &short
+		if err != nil {
+			return withPaths(err, func(path string) string { return strings.TrimPrefix(path, below+".") })
 		}
-		if err != nil || stored == nil {
-			return err
+		if stored == nil {
+			return nil
 		}
 		return t.checkStored(stored(&before), stored(&after))
 	})

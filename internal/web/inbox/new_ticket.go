@@ -161,7 +161,7 @@ func (p *pages) submitNewTicket(w http.ResponseWriter, r *web.Request) error {
 }
 
 func (p *pages) createTicket(r *web.Request, form url.Values, c *desk.Customer) (desk.Ticket, error) {
-	says, err := p.Desk.Compose(r.Context(), r.OrganizationID, desk.Draft{Text: strings.ReplaceAll(form.Get("text"), "\r\n", "\n")})
+	says, err := p.Desk.Compose(r.Context(), r.OrganizationID, desk.Draft{Text: form.Get("text")})
 	if err != nil {
 		return desk.Ticket{}, err
 	}

@@ -117,7 +117,7 @@ func (p *pages) forward(w http.ResponseWriter, r *web.Request) error {
 }
 
 func (p *pages) sendForward(r *web.Request, f forwardForm, files []web.File) error {
-	d := desk.Draft{Text: strings.ReplaceAll(f.Text, "\r\n", "\n")}
+	d := desk.Draft{Text: f.Text}
 	for _, file := range files {
 		d.Attachments = append(d.Attachments, channel.Attachment{Name: file.Name, ContentType: file.ContentType, Data: file.Data})
 	}

@@ -129,7 +129,7 @@ func readPreferences(has account.Preferences, form url.Values) account.Preferenc
 		"default_view": &has.DefaultView, "after_send": &has.AfterSend, "signature": &has.Signature,
 	} {
 		if form.Has(name) {
-			*field = strings.TrimSpace(strings.ReplaceAll(form.Get(name), "\r\n", "\n"))
+			*field = strings.TrimSpace(form.Get(name))
 		}
 	}
 	if form.Has("undo_send_seconds") {
