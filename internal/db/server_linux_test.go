@@ -171,6 +171,11 @@ func TestStandbyAway(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- tryWrite(d, "INSERT INTO things (id) VALUES (1)") }()
 	eventually(t, 30*time.Second, "the commit waits", func() bool {
+		select {
+		case err := <-ended:
+			t.Fatalf("the write did not wait: %v", err)
+		default:
+		}
 		return primary.Value("SELECT count(pg_cancel_backend(pid))::text FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = 'k'") == "1"
 	})
 	err := <-ended

@@ -245,14 +245,14 @@ func (s *Server) Running() bool {
 	return err == nil && pid == 0
 }
 
-// Kill ends the server by SIGKILL.
+// Kill ends all processes of the server by SIGKILL, as a loss of power does. Left alone, the
+// receiver of a standby could still confirm a transaction.
 func (s *Server) Kill() {
-	if s.cmd != nil {
-		s.signal(syscall.SIGCONT)
-		s.cmd.Process.Kill()
+	if s.Running() {
+		s.signal(syscall.SIGKILL)
 		s.cmd.Wait()
-		s.cmd = nil
 	}
+	s.cmd = nil
 }
 
 // Freeze stops all processes of the server, and Thaw continues them.
@@ -261,15 +261,17 @@ func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
 // Thaw continues a frozen server.
 func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
 
-// signal sends a signal to the server and its processes.
+// signal sends a signal to the server's processes, the first one last. That one is stopped
+// before, so that it starts no others meanwhile.
 func (s *Server) signal(which syscall.Signal) {
-	syscall.Kill(s.cmd.Process.Pid, which)
+	syscall.Kill(s.cmd.Process.Pid, syscall.SIGSTOP)
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.cmd.Process.Pid))
 	for child := range strings.FieldsSeq(string(children)) {
 		if pid, err := strconv.Atoi(child); err == nil {
 			syscall.Kill(pid, which)
 		}
 	}
+	syscall.Kill(s.cmd.Process.Pid, which)
 }
 
 // NewPooler starts a pgbouncer in transaction mode in front of a server. Only URL and Address of
