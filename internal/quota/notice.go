@@ -65,7 +65,10 @@ func (n *notice) isDueTx(ctx context.Context, tx *db.Tx) (bool, error) {
 		return false, nil
 	}
 	tx.BeforeCommit(lockOrder(n.OrganizationID), func() error {
-		_, err := tx.Exec(ctx, "UPDATE quotas SET notified_at = $2, notified_share = $3 WHERE organization_id = $1", n.OrganizationID, tx.Now.UnixMicro(), n.Share)
+		// There is no row yet if all files are in other databases.
+		_, err := tx.Exec(ctx, `INSERT INTO quotas (organization_id, storage, day, messages, notified_at, notified_share) VALUES ($1, 0, 0, 0, $2, $3)
+			ON CONFLICT (organization_id) DO UPDATE SET notified_at = excluded.notified_at, notified_share = excluded.notified_share`,
+			n.OrganizationID, tx.Now.UnixMicro(), n.Share)
 		return err
 	})
 	return true, nil
@@ -109,11 +112,11 @@ func (n *notice) mail(to mail.Address, baseURL string) (mail.Message, error) {
 	case n.Quota == Storage && n.Share == 100:
 		l.Subject = "Storage is full"
 		l.Before = append(l.Before, "Your organization uses all of its storage of "+limit+".",
-			"Replies and notes with files are refused until tickets with files are deleted or the limit is raised. Without files they are sent.")
+			"Replies and notes with files, and photos of tasks, are refused until tickets with files or photos are deleted or the limit is raised. Replies without files are sent.")
 	case n.Quota == Storage:
 		l.Subject = fmt.Sprintf("%d%% of your storage is used", n.Share)
 		l.Before = append(l.Before, fmt.Sprintf("Your organization uses %d%% of its storage of %s.", n.Share, limit),
-			"When all of it is used, replies and notes with files are refused.")
+			"When all of it is used, replies and notes with files, and photos of tasks, are refused.")
 	case n.Share == 100:
 		l.Subject = "All messages of " + date + " are used"
 		l.Before = append(l.Before, "Your organization has received and sent all of its "+limit+" a day.",

@@ -302,24 +302,34 @@ func (s *Service) addElsewhere(ctx context.Context, organizationID string, excep
 	return nil
 }
 
+// Addition is the addition of files to another database, which counts as [Storage].
+// [Service.CheckElsewhere] returns it. It is for one goroutine.
+type Addition struct {
+	service        *Service // nil: there is no limit
+	organizationID string
+	bytes          int64
+	others         int64 // bytes in all other databases
+	limits         map[Quota]Limit
+	sum            SumElsewhere
+	share          int64 // of the limit, which the files have reached; 0: none
+}
+
+// SumElsewhere returns the bytes of an organization's files in another database.
+type SumElsewhere func(ctx context.Context, q db.Querier, organizationID string) (int64, error)
+
 // CheckElsewhere returns the refusal of files of so many bytes, before a transaction of another database
-// stores them, as [Service.Check] does. decide refuses them if other transactions of that database have used
-// the room since: call it in the transaction, after its files are stored. Others of the organization wait
-// from then on until the transaction ends. Files that other databases store at the same time are not seen.
-// sum returns the bytes of an organization's files in that database.
-func (s *Service) CheckElsewhere(ctx context.Context, d *db.DB, organizationID string, bytes int64,
-	sum func(ctx context.Context, q db.Querier, organizationID string) (int64, error),
-) (decide func(ctx context.Context, tx *db.Tx) error, err error) {
-	free := func(context.Context, *db.Tx) error { return nil }
+// stores them, as [Service.Check] does. [Addition.DecideTx] decides in that transaction, and [Addition.Notify]
+// follows it. Files that other databases store at the same time are not seen. sum is of the caller's database.
+func (s *Service) CheckElsewhere(ctx context.Context, d *db.DB, organizationID string, bytes int64, sum SumElsewhere) (*Addition, error) {
 	if s == nil {
-		return free, nil
+		return new(Addition), nil
 	}
 	limits, err := s.limitsOf(ctx, s.c.DB, organizationID)
 	if err != nil {
 		return nil, err
 	}
 	if limits[Storage].Max == Unlimited {
-		return free, nil
+		return new(Addition), nil
 	}
 	others, err := s.load(ctx, s.c.DB, organizationID)
 	if err != nil {
@@ -338,21 +348,45 @@ func (s *Service) CheckElsewhere(ctx context.Context, d *db.DB, organizationID s
 	if limits, err = s.limitsOf(ctx, s.c.DB, organizationID); err != nil { // read again if they seemed exceeded
 		return nil, err
 	}
-	// The transaction does not read this database: transactions of both would wait for each other.
-	return func(ctx context.Context, tx *db.Tx) error {
-		if err := tx.Lock(ctx, "files of "+organizationID); err != nil {
-			return err
-		}
-		now, err := sum(ctx, tx, organizationID)
-		if err != nil {
-			return err
-		}
-		used, change := use{storage: others.storage + now}, use{storage: bytes}
-		if _, ok := exceeded(limits, used, change); ok {
-			return s.refuse(Storage, limits[Storage].Max, used.storage-bytes, tx.Now)
-		}
+	return &Addition{service: s, organizationID: organizationID, bytes: bytes, others: others.storage, limits: limits, sum: sum}, nil
+}
+
+// DecideTx refuses the files if other transactions of the database have used the room since the check. Call
+// it in the transaction, after the files are stored. Others of the organization wait from then on until the
+// transaction ends.
+func (a *Addition) DecideTx(ctx context.Context, tx *db.Tx) error {
+	if a.service == nil {
 		return nil
-	}, nil
+	}
+	// The transaction does not read the service's database: transactions of both would wait for each other.
+	if err := tx.Lock(ctx, "files of "+a.organizationID); err != nil {
+		return err
+	}
+	now, err := a.sum(ctx, tx, a.organizationID)
+	if err != nil {
+		return err
+	}
+	used, limit := a.others+now, a.limits[Storage].Max
+	if _, ok := exceeded(a.limits, use{storage: used}, use{storage: a.bytes}); ok {
+		return a.service.refuse(Storage, limit, used-a.bytes, tx.Now)
+	}
+	a.share = share(used-a.bytes, used, limit)
+	return nil
+}
+
+// Notify notifies the admins if the files have brought the use to a share of the limit. Call it after the
+// transaction's commit. An error is logged, since the files are stored.
+func (a *Addition) Notify(ctx context.Context) {
+	if a.share == 0 {
+		return
+	}
+	s, ctx := a.service, context.WithoutCancel(ctx)
+	err := s.c.DB.Write(ctx, func(tx *db.Tx) error {
+		return s.enqueueNotice(ctx, tx, a.organizationID, notice{Quota: Storage, Limit: a.limits[Storage].Max, Share: a.share})
+	})
+	if err != nil {
+		s.log.LogAttrs(ctx, slog.LevelError, "the notice of a quota is not enqueued", slog.String("organization", a.organizationID), slog.Any("error", err))
+	}
 }
 
 // Check returns the refusal of a message with files of so many bytes, before they are stored; nil

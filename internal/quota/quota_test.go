@@ -44,17 +44,17 @@ func newFixture(t testing.TB, limits quota.Limits) *fixture {
 	return fixtureOn(t, dbtest.New(t), limits)
 }
 
-func fixtureOn(t testing.TB, d *db.DB, limits quota.Limits) *fixture {
+func fixtureOn(t testing.TB, d *db.DB, limits quota.Limits, change ...func(*quota.Config)) *fixture {
 	f := &fixture{TB: t, db: d, audit: audittest.Open(d), runs: make(chan struct{}, 100)}
 	f.queue = queue.Open(d, queue.Config{Observe: func(string, string, time.Duration) { f.runs <- struct{}{} }})
-	f.Service = quotatest.Open(d, f.queue, limits, func(c *quota.Config) {
+	f.Service = quotatest.Open(d, f.queue, limits, append(change, func(c *quota.Config) {
 		c.Admins, c.Mailer, c.Audit, c.Files, c.BaseURL = &f.mails, &f.mails, f.audit, []string{files}, "https://help.example.com"
 		c.Observe = func(q quota.Quota, outcome string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.outcomes = append(f.outcomes, string(q)+" "+outcome)
 		}
-	})
+	})...)
 	return f
 }
 
@@ -295,7 +295,7 @@ func TestCheckElsewhere(t *testing.T) {
 				}
 				return n, nil
 			}
-			decide, err := f.CheckElsewhere(t.Context(), f.db, orgA, 100, sum)
+			added, err := f.CheckElsewhere(t.Context(), f.db, orgA, 100, sum)
 			if !tt.checked {
 				used := map[string]any{"quota": quota.Storage, "limit": tt.limit, "used": tt.before + 50}
 				wantRefused(t, err, problem.Precondition, quota.CodeExceeded, used, "delete tickets with files or photos of tasks")
@@ -303,7 +303,7 @@ func TestCheckElsewhere(t *testing.T) {
 			}
 			f.must(err)
 			photos.Store(tt.end + 100)
-			err = f.db.Write(t.Context(), func(tx *db.Tx) error { return decide(t.Context(), tx) })
+			err = f.db.Write(t.Context(), func(tx *db.Tx) error { return added.DecideTx(t.Context(), tx) })
 			if tt.stored {
 				f.must(err)
 			} else {
@@ -396,31 +396,37 @@ func TestSetLimits(t *testing.T) {
 	}
 }
 
+// startQueue runs jobs until the test ends. The function it returns waits for the runs of so many jobs, until
+// which their mails may be on their way, and compares the mails since its last call.
+func (f *fixture) startQueue() (wantMails func(what string, jobs int, want ...string)) {
+	ctx := context.WithoutCancel(f.Context())
+	f.must(f.queue.Start(ctx))
+	f.Cleanup(func() { f.queue.Stop(ctx) })
+	return func(what string, jobs int, want ...string) {
+		f.Helper()
+		for range jobs {
+			select {
+			case <-f.runs:
+			case <-time.After(time.Minute):
+				f.Fatalf("%s: fewer than %d jobs ran", what, jobs)
+			}
+		}
+		var left int
+		if err := f.db.QueryRow(ctx, "SELECT count(*) FROM jobs").Scan(&left); err != nil || left != 0 || len(f.runs) != 0 {
+			f.Errorf("%s: %d jobs are left and %d more ran, %v, want none", what, left, len(f.runs), err)
+		}
+		if got := f.mails.Subjects(); !slices.Equal(got, want) {
+			f.Errorf("%s: got mails %q, want %q", what, got, want)
+		}
+	}
+}
+
 // TestNotices: admins are mailed once at each share of a quota, and a quota that is used up is
 // recorded.
 func TestNotices(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, quota.Limits{quota.Messages: 10, quota.Storage: 1000})
-	f.must(f.queue.Start(context.WithoutCancel(t.Context())))
-	defer f.queue.Stop(context.WithoutCancel(t.Context()))
-	// want waits for the runs of so many jobs: until then their mails may be on their way.
-	want := func(what string, jobs int, want ...string) {
-		t.Helper()
-		for range jobs {
-			select {
-			case <-f.runs:
-			case <-time.After(time.Minute):
-				t.Fatalf("%s: fewer than %d jobs ran", what, jobs)
-			}
-		}
-		var left int
-		if err := f.db.QueryRow(t.Context(), "SELECT count(*) FROM jobs").Scan(&left); err != nil || left != 0 || len(f.runs) != 0 {
-			t.Errorf("%s: %d jobs are left and %d more ran, %v, want none", what, left, len(f.runs), err)
-		}
-		if got := f.mails.Subjects(); !slices.Equal(got, want) {
-			t.Errorf("%s: got mails %q, want %q", what, got, want)
-		}
-	}
+	want := f.startQueue()
 	today := time.Now().UTC().Format("2 January 2006")
 	for n := range 13 {
 		f.must(f.message(orgA, quota.Counted))
@@ -455,6 +461,39 @@ func TestNotices(t *testing.T) {
 	if got, want := fmt.Sprint(f.outcomes), "[messages reached storage reached storage reached storage reached]"; got != want {
 		t.Errorf("observed %s, want %s", got, want)
 	}
+}
+
+// TestNoticesElsewhere: files of another database that reach a share of the storage cause the same notices,
+// also if the organization has no other files.
+func TestNoticesElsewhere(t *testing.T) {
+	t.Parallel()
+	var photos int64
+	sum := func(context.Context, db.Querier, string) (int64, error) { return photos, nil }
+	f := fixtureOn(t, dbtest.New(t), quota.Limits{quota.Storage: 1000}, func(c *quota.Config) {
+		c.Elsewhere = func(context.Context, string, *db.DB) (int64, error) { return 0, nil } // of a third database
+	})
+	want := f.startQueue()
+	add := func(bytes int64) {
+		t.Helper()
+		files, err := f.CheckElsewhere(t.Context(), f.db, orgA, bytes, sum)
+		f.must(err)
+		f.must(f.db.Write(t.Context(), func(tx *db.Tx) error {
+			photos += bytes
+			return files.DecideTx(t.Context(), tx)
+		}))
+		files.Notify(t.Context())
+	}
+	add(799)
+	want("below", 0)
+	add(1)
+	want("80 %", 1, "admin@org-a.example: 80% of your storage is used")
+	add(100)
+	want("beyond", 0)
+	add(100)
+	want("all", 1, "admin@org-a.example: Storage is full")
+	photos -= 300
+	add(100)
+	want("80 % again within a day", 1)
 }
 
 // TestRecount repairs a sum.

@@ -223,24 +223,28 @@ func (a *API) createTaskPhoto(ctx context.Context, r *rest.Request) (rest.Respon
 		v.AddCode("invalid_format", "photo", "must be base64")
 		return rest.Response{}, v.Err()
 	}
-	decide, err := a.Quotas.CheckElsewhere(ctx, a.DB, r.Key.OrganizationID, int64(len(file)), a.Fleet.PhotoBytes)
+	files, err := a.Quotas.CheckElsewhere(ctx, a.DB, r.Key.OrganizationID, int64(len(file)), a.Fleet.PhotoBytes)
 	if err != nil {
 		return rest.Response{}, err
 	}
-	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+	response, err := r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 		t, _, err := a.lockTask(ctx, tx, r)
 		if err != nil {
 			return rest.Response{}, err
 		}
 		t, err = a.Fleet.AddTaskPhotoTx(ctx, tx, r.Key.OrganizationID, t, file, actorOf(r))
 		if err == nil {
-			err = decide(ctx, tx)
+			err = files.DecideTx(ctx, tx)
 		}
 		if err != nil {
 			return rest.Response{}, err
 		}
 		return changed(t.SubaccountID, &t)
 	})
+	if err == nil {
+		files.Notify(ctx)
+	}
+	return response, err
 }
 
 func (a *API) getTaskPhoto(ctx context.Context, r *rest.Request) (rest.Response, error) {

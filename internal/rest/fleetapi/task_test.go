@@ -57,6 +57,10 @@ func TestPhotoQuota(t *testing.T) {
 	send(t, p.Client, "POST", photos, body, 200)
 	stored := send(t, p.Client, "POST", photos, body, 200)["photos"].([]any)
 	refused(t, "a third photo", p.Do("POST", photos, body), 403, "quota_exceeded")
+	var notices int
+	if err := r.desk.QueryRow(t.Context(), "SELECT count(*) FROM jobs WHERE kind = 'quota.notice'").Scan(&notices); err != nil || notices != 1 {
+		t.Errorf("%d notices, %v; want one, of 80 %%", notices, err)
+	}
 	refused(t, "a photo of no task", p.Do("POST", "/tasks/tsk_none/photos", body), 404, "not_found")
 	refused(t, "no base64", p.Do("POST", photos, `{"photo":"***"}`), 422, "validation_failed", "#/photo invalid_format")
 	send(t, p.Client, "DELETE", photos+"/"+stored[0].(map[string]any)["id"].(string), "", 204)

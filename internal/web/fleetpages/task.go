@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -236,6 +237,9 @@ func (p *pages) newTask(w http.ResponseWriter, r *web.Request) error {
 		if n.VehicleID == "" && code != "" {
 			input.v.AddCode("not_found", "vehicle_id", "must be the code of a vehicle")
 		}
+		if !isMember(people, string(n.AssigneeID)) {
+			input.v.AddCode("invalid_reference", "assignee_id", "must be a member of %s", r.Organization.Name)
+		}
 		var made fleet.Task
 		saved, err := p.change(r, fields, input, func(ctx context.Context, tx *db.Tx) (err error) {
 			made, err = p.Fleet.CreateTaskTx(ctx, tx, r.OrganizationID, n, by(r))
@@ -455,9 +459,9 @@ func (p *pages) addTaskPhoto(w http.ResponseWriter, r *web.Request) error {
 	for _, f := range form.Files {
 		size += int64(len(f.Data))
 	}
-	decide, err := p.Quotas.CheckElsewhere(r.Context(), p.DB, r.OrganizationID, size, p.Fleet.PhotoBytes)
+	files, err := p.Quotas.CheckElsewhere(r.Context(), p.DB, r.OrganizationID, size, p.Fleet.PhotoBytes)
 	if err != nil {
-		return err
+		return p.refusePhotos(w, path, err)
 	}
 	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
 		for _, f := range form.Files {
@@ -469,15 +473,26 @@ func (p *pages) addTaskPhoto(w http.ResponseWriter, r *web.Request) error {
 				return err
 			}
 		}
-		return decide(ctx, tx)
+		return files.DecideTx(ctx, tx)
 	})
-	if e, ok := errors.AsType[*problem.Error](err); ok && len(e.Issues) > 0 {
-		return p.Redirect(w, path, web.Notice{Text: "The photo " + e.Issues[0].Message + ".", Bad: true})
-	}
 	if err != nil {
+		return p.refusePhotos(w, path, err)
+	}
+	files.Notify(r.Context())
+	return p.Redirect(w, path, web.Notice{Text: web.Count(int64(len(form.Files)), "%d photo added.", "%d photos added.")})
+}
+
+// refusePhotos shows at the task why photos were not added, unless err is no refusal of them.
+func (p *pages) refusePhotos(w http.ResponseWriter, path string, err error) error {
+	e, ok := errors.AsType[*problem.Error](err)
+	switch {
+	case ok && len(e.Issues) > 0:
+		return p.Redirect(w, path, web.Notice{Text: "The photo " + e.Issues[0].Message + ".", Bad: true})
+	case ok && e.Code == quota.CodeExceeded:
+		return p.Redirect(w, path, web.Notice{Text: "No photo was added: " + e.Message + ".", Bad: true})
+	default:
 		return err
 	}
-	return p.Redirect(w, path, web.Notice{Text: web.Count(int64(len(form.Files)), "%d photo added.", "%d photos added.")})
 }
 
 // taskPhoto shows a photo. Its type is that of its content, and a browser runs nothing in it.

@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
@@ -112,19 +114,57 @@ func TestTaskNotice(t *testing.T) {
 	d.Want("The vehicle stayed out of service. Another task", "The vehicle stays out of service. Another task takes the vehicle out of service.")
 }
 
-func TestTaskPhotos(t *testing.T) {
-	y := newYard(t)
-	l := furnish(y)
+// checkTask creates a task and returns it with a photo.
+func (l *lot) checkTask(t *testing.T) (task fleet.Task, photo []byte) {
+	t.Helper()
 	v := l.vehicle()
-	var task fleet.Task
 	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
 		task, err = l.CreateTaskTx(ctx, tx, l.organization.ID, fleet.NewTask{VehicleID: v.ID, Title: "Check"}, fleet.Actor{Type: "system"})
 		return err
 	})
-	var photo bytes.Buffer
-	if err := png.Encode(&photo, image.NewGray(image.Rect(0, 0, 2, 2))); err != nil {
+	var file bytes.Buffer
+	if err := png.Encode(&file, image.NewGray(image.Rect(0, 0, 2, 2))); err != nil {
 		t.Fatal(err)
 	}
+	return task, file.Bytes()
+}
+
+// TestPhotoBeyondStorage: a photo without room is refused with the reason, and admins are notified of a
+// share that a photo reaches.
+func TestPhotoBeyondStorage(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	task, photo := l.checkTask(t)
+	limit := int64(2*len(photo)) + 1
+	o := y.Organization
+	if err := y.quotas.SetLimits(t.Context(), o.ID, audit.Target{Type: "organization", ID: o.ID, Name: o.Name}, map[quota.Quota]*int64{quota.Storage: &limit}); err != nil {
+		t.Fatal(err)
+	}
+	path := "/fleet/tasks/" + task.ID
+	notices := func() (n int) {
+		if err := y.DB.QueryRow(t.Context(), "SELECT count(*) FROM jobs WHERE kind = 'quota.notice'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for want := range 2 { // half of it and nearly all
+		d, _ := y.agent.Follow(y.agent.PostFiles(path+"/photos", nil, web.File{Name: "brake.png", ContentType: "image/png", Data: photo}))
+		d.Want("1 photo added.")
+		if got := notices(); got != want {
+			t.Errorf("%d photos: %d notices", want+1, got)
+		}
+	}
+	d, _ := y.agent.Follow(y.agent.PostFiles(path+"/photos", nil, web.File{Name: "brake.png", ContentType: "image/png", Data: photo}))
+	d.Want("No photo was added: the organization is limited to")
+	if stored, err := l.Task(t.Context(), l.db, o.ID, task.ID); err != nil || len(stored.Photos) != 2 {
+		t.Errorf("%d photos, %v; want 2", len(stored.Photos), err)
+	}
+}
+
+func TestTaskPhotos(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	task, photo := l.checkTask(t)
 	path := "/fleet/tasks/" + task.ID
 	add := func(content []byte) string {
 		_, notice := y.agent.Follow(y.agent.PostFiles(path+"/photos", nil, web.File{Name: "brake.html", ContentType: "text/html", Data: content}))
@@ -133,7 +173,7 @@ func TestTaskPhotos(t *testing.T) {
 	if got := add([]byte("<script>")); !strings.Contains(got, "The photo must be a JPEG, PNG or WebP.") {
 		t.Errorf("a script as a photo: %s", got)
 	}
-	if got := add(photo.Bytes()); !strings.Contains(got, "1 photo added.") {
+	if got := add(photo); !strings.Contains(got, "1 photo added.") {
 		t.Errorf("a photo: %s", got)
 	}
 	stored, err := l.Task(t.Context(), l.db, l.organization.ID, task.ID)
@@ -141,7 +181,7 @@ func TestTaskPhotos(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := path + "/photos/" + stored.Photos[0].ID
-	if a := y.agent.Get(at); a.Header().Get("Content-Type") != "image/png" || a.Header().Get("X-Content-Type-Options") != "nosniff" || !bytes.Equal(a.Body.Bytes(), photo.Bytes()) {
+	if a := y.agent.Get(at); a.Header().Get("Content-Type") != "image/png" || a.Header().Get("X-Content-Type-Options") != "nosniff" || !bytes.Equal(a.Body.Bytes(), photo) {
 		t.Errorf("shown with %v", a.Header())
 	}
 	d, _ := y.agent.Follow(y.agent.Post(at+"/delete", nil))

@@ -12,6 +12,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
+	"github.com/kickstand-dev/kickstand/internal/quota/quotatest"
 	"github.com/kickstand-dev/kickstand/internal/tiles"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
@@ -22,6 +24,7 @@ type yard struct {
 	*webtest.Harness
 	live, sandbox environment
 	desk          *desk.Service
+	quotas        *quota.Service // without limits
 	tiles         *tiles.Map
 	admin, agent  *webtest.Browser
 }
@@ -39,7 +42,19 @@ type environment struct {
 func newYard(t testing.TB) *yard {
 	t.Helper()
 	y := &yard{Harness: webtest.NewHarness(t)}
-	y.desk = desk.Open(desk.Config{DB: y.DB, Queue: queue.Open(y.DB, queue.Config{}), Events: new(event.Log), Directory: y.Accounts, BaseURL: webtest.BaseURL, Logger: y.Log})
+	jobs := queue.Open(y.DB, queue.Config{})
+	y.quotas = quotatest.Open(y.DB, jobs, nil, func(c *quota.Config) {
+		c.Elsewhere = func(ctx context.Context, organizationID string, except *db.DB) (sum int64, err error) {
+			for _, e := range []environment{y.live, y.sandbox} {
+				if n := int64(0); e.db != except && err == nil {
+					n, err = e.PhotoBytes(ctx, e.db, organizationID)
+					sum += n
+				}
+			}
+			return sum, err
+		}
+	})
+	y.desk = desk.Open(desk.Config{DB: y.DB, Queue: jobs, Events: new(event.Log), Directory: y.Accounts, BaseURL: webtest.BaseURL, Logger: y.Log})
 	background, err := tiles.Open(tiles.Config{Logger: y.Log})
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +65,7 @@ func newYard(t testing.TB) *yard {
 		log := audittest.Fleet(d, e == &y.live)
 		*e = environment{fleet.Open(fleet.Config{DB: d, Live: e == &y.live, Audit: log, Logger: y.Log}), log, d, o, t}
 		fleetpages.Register(y.Site, fleetpages.Config{
-			Fleet: e.Service, DB: d, Log: log, Desk: y.desk, DeskDB: y.DB,
+			Fleet: e.Service, DB: d, Log: log, Quotas: y.quotas, Desk: y.desk, DeskDB: y.DB,
 			API: "https://api.example.com/v1", Feed: "https://help.example.com/gbfs/v3/", Tiles: background, Agencies: "https://help.example.com/mds/v2", Members: y.Accounts.Members,
 		})
 	}

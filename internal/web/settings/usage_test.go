@@ -62,7 +62,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	use(0, 1_500_000_000)
-	agent.Page("/settings/organization").Want("Storage is full: 2 GB of 2 GB.", "Replies and notes with files are refused")
+	agent.Page("/settings/organization").Want("Storage is full: 2 GB of 2 GB.", "Replies and notes with files, and photos of tasks, are refused")
 	admin.Page("/settings/plan").Want("Webhooks", "0 of 0")
 	admin.Page("/settings/audit").Want("Quotas changed by the operator")
 }
