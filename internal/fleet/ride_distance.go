@@ -223,8 +223,7 @@ func (s *Service) correctDistanceTx(ctx context.Context, tx *db.Tx, organization
 	if err := tx.Queue(ctx, "DELETE FROM late_distances WHERE organization_id = $1 AND ride_id = $2", organizationID, rideID); err != nil {
 		return fmt.Errorf("delete a note of late reports: %w", err)
 	}
-	kept := a.now.AddDate(0, 0, -int(a.settings.TrackRetentionDays))
-	if gone || !r.correctable() || r.StartedAt.Std().Before(kept) { // what is left of an older track would lower the price
+	if gone || !r.correctable() {
 		return nil
 	}
 	before := r
@@ -234,6 +233,10 @@ func (s *Service) correctDistanceTx(ctx context.Context, tx *db.Tx, organization
 		return err
 	}
 	if err := s.measureDistance(ctx, tx, organizationID, &r, p.subaccount.vehicleType(r.vehicleTypeID), reading{}); err != nil {
+		return err
+	}
+	deleted, err := tracksDeletedBefore(ctx, tx, organizationID) // after the track was read
+	if err != nil || r.StartedAt.Std().Before(deleted) {         // what is left of a track would lower the price
 		return err
 	}
 	if before.distanceSource == distanceOdometer && (r.distanceSource != distanceOdometer || *r.DistanceMeters < *before.DistanceMeters) {

@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -170,35 +171,41 @@ func TestPaymentOfLateReports(t *testing.T) {
 	}
 }
 
-// TestDistanceOfExpiredTrack: a late report leaves the distance of a ride whose track is no longer whole.
+// TestDistanceOfExpiredTrack: a late report leaves the distance of a ride whose track is no longer whole,
+// also after the retention was raised again.
 func TestDistanceOfExpiredTrack(t *testing.T) {
-	y := newYard(t)
-	y.changeSettings(t, fleet.SettingsChange{TrackRetentionDays: optional.Of(int64(1)), MaxRideMinutes: optional.Of(int64(600))})
-	v := y.vehicle(t)
-	r := y.ride(t, fleet.Active, v)
-	start := r.StartedAt.Std()
-	y.travel(t, 4*time.Hour)
-	for i := range 8 {
-		y.record(t, report(&v, start.Add(time.Duration(i)*30*time.Minute), northBy(float64(i%2*500))))
-	}
-	end := to(fleet.Completed)
-	end.EndLocation = optional.Of(*inside())
-	if r = y.put(t, r.ID, end); *r.DistanceMeters != 4000 {
-		t.Fatalf("got %d meters", *r.DistanceMeters)
-	}
-	y.travel(t, 22*time.Hour)
-	if err := fleet.PruneTracks(t.Context(), y.Service); err != nil {
-		t.Fatal(err)
-	}
-	if left := len(y.track(t, v.ID)); left == 0 || left == 8 {
-		t.Fatalf("%d of 8 reports are left", left)
-	}
-	y.record(t, report(&v, start.Add(3*time.Hour+45*time.Minute), northBy(700)))
-	if err := fleet.CorrectDistances(t.Context(), y.Service); err != nil {
-		t.Fatal(err)
-	}
-	if got := *y.storedRide(t, r.ID).DistanceMeters; got != 4000 {
-		t.Errorf("then got %d meters", got)
+	for _, retention := range []int64{1, 90} {
+		t.Run(fmt.Sprint(retention), func(t *testing.T) {
+			y := newYard(t)
+			y.changeSettings(t, fleet.SettingsChange{TrackRetentionDays: optional.Of(int64(1)), MaxRideMinutes: optional.Of(int64(600))})
+			v := y.vehicle(t)
+			r := y.ride(t, fleet.Active, v)
+			start := r.StartedAt.Std()
+			y.travel(t, 4*time.Hour)
+			for i := range 8 {
+				y.record(t, report(&v, start.Add(time.Duration(i)*30*time.Minute), northBy(float64(i%2*500))))
+			}
+			end := to(fleet.Completed)
+			end.EndLocation = optional.Of(*inside())
+			if r = y.put(t, r.ID, end); *r.DistanceMeters != 4000 {
+				t.Fatalf("got %d meters", *r.DistanceMeters)
+			}
+			y.travel(t, 22*time.Hour)
+			if err := fleet.PruneTracks(t.Context(), y.Service); err != nil {
+				t.Fatal(err)
+			}
+			if left := len(y.track(t, v.ID)); left == 0 || left == 8 {
+				t.Fatalf("%d of 8 reports are left", left)
+			}
+			y.changeSettings(t, fleet.SettingsChange{TrackRetentionDays: optional.Of(retention)})
+			y.record(t, report(&v, start.Add(3*time.Hour+45*time.Minute), northBy(700)))
+			if err := fleet.CorrectDistances(t.Context(), y.Service); err != nil {
+				t.Fatal(err)
+			}
+			if got := *y.storedRide(t, r.ID).DistanceMeters; got != 4000 {
+				t.Errorf("then got %d meters", got)
+			}
+		})
 	}
 }
 

@@ -24,7 +24,7 @@ func (s *Service) ResetTx(ctx context.Context, tx *db.Tx, o Organization) error 
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, "UPDATE settings SET revision = $2, stamp = $3, clock_offset = 0, alert_stamp = NULL, doc = $4 WHERE organization_id = $1",
+	_, err = tx.Exec(ctx, "UPDATE settings SET revision = $2, stamp = $3, clock_offset = 0, alert_stamp = NULL, tracks_deleted_before = 0, doc = $4 WHERE organization_id = $1",
 		o.ID, revision+1, newStamp(), string(doc))
 	if err != nil {
 		return fmt.Errorf("reset the settings: %w", err)

@@ -84,7 +84,10 @@ func (s *Service) pruneTracks(ctx context.Context) error {
 				n, err := tx.Exec(ctx, `DELETE FROM tracks WHERE (organization_id, vehicle_id, start_at) IN
 					(SELECT organization_id, vehicle_id, start_at FROM tracks WHERE organization_id = $1 AND start_at < $2 ORDER BY start_at LIMIT $3)`, a.id, before, pruneBatch)
 				more = n == pruneBatch
-				return err
+				if err != nil {
+					return err
+				}
+				return tx.Queue(ctx, "UPDATE settings SET tracks_deleted_before = $2 WHERE organization_id = $1 AND tracks_deleted_before < $2", a.id, before)
 			})
 			return more, err
 		})
@@ -93,6 +96,13 @@ func (s *Service) pruneTracks(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// tracksDeletedBefore returns the time before which tracks have been deleted. A track that was read before
+// this call has all its reports since that time.
+func tracksDeletedBefore(ctx context.Context, q db.Querier, organizationID string) (before time.Time, err error) {
+	err = q.QueryRow(ctx, "SELECT tracks_deleted_before FROM settings WHERE organization_id = $1", organizationID).Scan(db.IntoTime(&before))
+	return before, wrapReadError(err, "fleet")
 }
 
 // eachFleet calls fn for all fleets until it returns an error.
