@@ -88,6 +88,7 @@ type Vehicle struct {
 	seen       time.Time // by a person
 	freed      time.Time // the end of its last ride
 	odometerAt time.Time
+	located    fix // the last one in its track
 }
 
 // Ride is a ride.
@@ -116,8 +117,14 @@ type Ride struct {
 
 	pausedAt      time.Time
 	startOdometer *int64
-	positions     int       // reported during the ride
+	positions     []fix     // in the track of the ride
 	readings      []reading // of the odometer, in the track of the ride
+}
+
+// fix is a position at a time.
+type fix struct {
+	at time.Time
+	Point
 }
 
 // reading is a value of an odometer.
@@ -327,8 +334,11 @@ type Report struct {
 // Report applies telemetry. It returns false for a report that is older than the last one, which
 // changes nothing.
 func (w *World) Report(v *Vehicle, r Report, now time.Time) bool {
+	if r.Tracked && r.At != nil {
+		v.located = fix{r.Time, *r.At}
+	}
 	if r.Tracked && r.At != nil && v.Ride != nil && v.Ride.Status != "reserved" && !r.Time.Before(v.Ride.StartedAt) {
-		v.Ride.positions++
+		v.Ride.positions = append(v.Ride.positions, v.located)
 	}
 	if r.Tracked && r.Odometer != nil && v.Ride != nil && v.Ride.Status != "reserved" && !r.Time.Before(v.Ride.StartedAt) {
 		v.Ride.readings = append(v.Ride.readings, reading{r.Time, *r.Odometer})
@@ -476,6 +486,9 @@ func (w *World) start(r *Ride, now time.Time) {
 	r.Status, r.StartedAt = "active", now
 	if !v.odometerAt.Before(now.Add(-startReading)) {
 		r.startOdometer = v.Odometer
+	}
+	if v.located.at.Equal(now) { // a report of the moment of the start is part of the ride
+		r.positions = append(r.positions, v.located)
 	}
 	if r.Start == nil {
 		r.Start = v.At
@@ -737,11 +750,25 @@ func (w *World) measure(r *Ride, at time.Time) {
 		w.Wrong(fmt.Sprintf("ride %s has the distance %s, want %s", r.ID, text(served), text(want)))
 	case exact && *served != *want:
 		w.Wrong(fmt.Sprintf("ride %s has the distance %d, by the odometer %d", r.ID, *served, *want))
-	case !exact && r.positions < 2 && abs(*served-*want) > 1: // other arithmetic may round to another meter
+	case !exact && len(r.positions) < 2 && abs(*served-*want) > 1: // other arithmetic may round to another meter
 		w.Wrong(fmt.Sprintf("ride %s has the distance %d, in a straight line %d", r.ID, *served, *want))
-	case !exact && *served < *want-1:
+	case !exact && *served < *want-1 && r.isPossible(at):
 		w.Wrong(fmt.Sprintf("ride %s has the distance %d along its track, in a straight line %d", r.ID, *served, *want))
 	}
+}
+
+// isPossible reports whether the vehicle can have been at all positions of a ride at their times. If not,
+// some do not count.
+func (r *Ride) isPossible(end time.Time) bool {
+	list := append([]fix{{r.StartedAt, *r.Start}}, r.positions...)
+	slices.SortStableFunc(list, func(a, b fix) int { return a.at.Compare(b.at) })
+	list = append(list, fix{end, *r.End})
+	for i := range list[1:] {
+		if from, to := &list[i], &list[i+1]; float64(*line(&from.Point, &to.Point)) > topSpeed*to.at.Sub(from.at).Seconds() {
+			return false
+		}
+	}
+	return true
 }
 
 func text(n *int64) string {
