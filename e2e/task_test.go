@@ -59,6 +59,35 @@ func TestDamagedBrake(t *testing.T) {
 	b.waitText("Replace the brake", "Done")
 }
 
+// TestDialogOnce: the second click of a double click on a dialog's button sends nothing, although the first
+// one is answered and the next page on its way.
+func TestDialogOnce(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	o, robin := p.organization("Acme Wheels")
+	v := p.ridden(o.ID, o.Name, "+14155550199")
+	b := p.as(t, robin)
+	b.open("/fleet/vehicles/" + v.ID)
+	b.press("New task")
+	b.fill("dialog #field-title", "Replace the brake")
+	js[bool](b, `(({fetch}) => {
+		const form = document.querySelector("dialog form");
+		sessionStorage.sent = 0;
+		window.fetch = async (...request) => {
+			if (request[1]?.method === "POST") sessionStorage.sent++;
+			const response = await fetch(...request);
+			setTimeout(() => form.requestSubmit());
+			return response;
+		};
+		return true;
+	})(window)`)
+	b.click("dialog .fleet-form .actions button")
+	b.waitText("Task created.")
+	if sent := js[string](b, "sessionStorage.sent"); sent != "1" {
+		t.Errorf("the form was sent %s times", sent)
+	}
+}
+
 // ridden returns an available vehicle after a completed ride of a new rider.
 func (p *program) ridden(organizationID, name, phone string) (v fleet.Vehicle) {
 	p.t.Helper()

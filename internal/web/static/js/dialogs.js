@@ -42,7 +42,7 @@ function open(form, address) {
     form.dataset.sending = "1";
     const body = form.enctype === "multipart/form-data" ? new FormData(form, event.submitter) : new URLSearchParams(new FormData(form, event.submitter));
     const response = await fetch(form.action, { method: "POST", body, headers }).catch(() => null);
-    delete form.dataset.sending;
+    if (!response?.redirected) delete form.dataset.sending; // else the next page is on its way
     if (!response) {
       form.querySelector(".error.lost")?.remove();
       const lost = Object.assign(document.createElement("p"), { className: "error lost", textContent: "The server is unreachable; the change was probably not saved. Try again." });
