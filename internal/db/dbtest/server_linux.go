@@ -262,7 +262,7 @@ func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
 func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
 
 // signal sends a signal to the server's processes, the first one last. That one is stopped
-// before, so that it starts no others meanwhile.
+// before, so as not to start others meanwhile.
 func (s *Server) signal(which syscall.Signal) {
 	syscall.Kill(s.cmd.Process.Pid, syscall.SIGSTOP)
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.cmd.Process.Pid))
