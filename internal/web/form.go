@@ -206,7 +206,7 @@ func (fs Fields) Refused(err error) bool {
 	case p.Kind == problem.Invalid && len(p.Issues) > 0:
 		fs.Mark(p.Issues)
 	case p.Kind == problem.Invalid, p.Kind == problem.Conflict, p.Kind == problem.Precondition, p.Kind == problem.TooLarge:
-		fs[0].Error = sentence(p.Message)
+		fs[0].Error = Sentence(p.Message)
 	default:
 		return false
 	}
@@ -224,7 +224,7 @@ func (fs Fields) Answer(w http.ResponseWriter, err error) (status int) {
 	if !ok || p.Kind != problem.RateLimited || len(fs) == 0 {
 		return 0
 	}
-	fs[0].Error = sentence(p.Message)
+	fs[0].Error = Sentence(p.Message)
 	fs.Focus()
 	if p.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int((p.RetryAfter+time.Second-1)/time.Second)))
@@ -232,9 +232,9 @@ func (fs Fields) Answer(w http.ResponseWriter, err error) (status int) {
 	return http.StatusTooManyRequests
 }
 
-// sentence returns a service's message with a capital letter and a full stop. A leading
+// Sentence returns a service's message with a capital letter and a full stop. A leading
 // address stays as it is.
-func sentence(text string) string {
+func Sentence(text string) string {
 	if text == "" {
 		return text
 	}

@@ -83,7 +83,7 @@ func (a *Answer) refused(w http.ResponseWriter, form url.Values, err error) int 
 	if !ok {
 		return 0
 	}
-	text := sentence(p.Message)
+	text := Sentence(p.Message)
 	switch p.Kind {
 	case problem.RateLimited:
 		fs := Fields{{}}

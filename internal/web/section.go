@@ -377,7 +377,7 @@ func (a *Section) fail(w http.ResponseWriter, r *Request, err error) {
 		return
 	}
 	status, title := http.StatusUnprocessableEntity, "Action failed"
-	m := messagePage{Text: sentence(p.Message), Path: "/inbox", Label: "Go to inbox"}
+	m := messagePage{Text: Sentence(p.Message), Path: "/inbox", Label: "Go to inbox"}
 	switch p.Kind {
 	case problem.NotFound:
 		status, title = http.StatusNotFound, "Not found"

@@ -184,7 +184,7 @@ func (s *Site) signInWithProvider(w http.ResponseWriter, r *http.Request) {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.RateLimited:
-		s.renderMessage(w, r, http.StatusTooManyRequests, "Too many requests", messagePage{sentence(p.Message), "Or sign in with an e-mail link.", SignInPath, "Sign in"})
+		s.renderMessage(w, r, http.StatusTooManyRequests, "Too many requests", messagePage{Sentence(p.Message), "Or sign in with an e-mail link.", SignInPath, "Sign in"})
 	case ok && p.Kind == problem.Precondition: // no provider is configured
 		s.notFound(w, r)
 	case err != nil:

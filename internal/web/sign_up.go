@@ -151,7 +151,7 @@ func (s *Site) completeSignup(w http.ResponseWriter, r *http.Request) {
 			s.log.WarnContext(r.Context(), "sign-up could not lead to a checkout", "error", err)
 			status = http.StatusServiceUnavailable
 		}
-		fs.Field("planTier").Error = sentence(p.Message) + " Or begin with Free, and change the plan later in the settings."
+		fs.Field("planTier").Error = Sentence(p.Message) + " Or begin with Free, and change the plan later in the settings."
 		s.renderWelcome(w, req, status, in.Plan, fs)
 	case err != nil:
 		if status := fs.Answer(w, err); status != 0 {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -27,14 +26,14 @@ func (p *pages) agency(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	at, id, title := len(s.MDS.Agencies), r.PathValue("agency"), "New agency"
+	id, title := r.PathValue("agency"), "New agency"
 	is := func(a fleet.MDSAgency) bool { return a.ID == id }
 	var a fleet.MDSAgency
 	if id != "" {
-		if at = slices.IndexFunc(s.MDS.Agencies, is); at < 0 {
-			return problem.New(problem.NotFound, "there is no such agency")
+		if a, err = element(r, s.MDS.Agencies, is, "agency"); err != nil {
+			return err
 		}
-		a, title = s.MDS.Agencies[at], "Edit agency"
+		title = "Edit agency"
 	}
 	back := p.base + "/subaccounts/" + s.ID
 	stored := func(s *fleet.Subaccount) web.Fields { return elementFields(s.MDS.Agencies, is, agencyFields) }
@@ -45,10 +44,11 @@ func (p *pages) agency(w http.ResponseWriter, r *web.Request) error {
 			return nil
 		}
 		n := fleet.MDSAgency{ID: t.text("id"), Name: t.text("name"), PublicKey: strings.TrimSpace(t.Get("public_key"))}
-		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "mds.agencies."+strconv.Itoa(at), func(now *fleet.Subaccount) (_ fleet.SubaccountChange, err error) {
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, func(now *fleet.Subaccount) (fleet.SubaccountChange, string, error) {
+			list, at, err := replaceOrAppend(now.MDS.Agencies, n, id, is)
 			m := now.MDS
-			m.Agencies, err = replaceOrAppend(m.Agencies, n, id, is)
-			return fleet.SubaccountChange{MDS: optional.Of(m)}, err
+			m.Agencies = list
+			return fleet.SubaccountChange{MDS: optional.Of(m)}, "mds.agencies." + strconv.Itoa(at), err
 		})
 		if err != nil {
 			return err

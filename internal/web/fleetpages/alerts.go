@@ -498,7 +498,7 @@ func (p *pages) saveAlertRule(r *web.Request, k *alertKind, fields web.Fields, t
 	if n := t.optional("threshold"); k.Kind == fleet.BatteryLow {
 		percent = n
 	} else if n != nil && k.unit != "" {
-		minutes = new(min(*n, 1<<32) * k.scale)
+		minutes = new(min(max(*n, -1), 1<<32) * k.scale)
 	}
 	if k.unit != "" && t.text("threshold") == "" {
 		t.v.AddCode("required", "threshold", "is required")

@@ -92,11 +92,17 @@ func refused(fields web.Fields, err error) bool {
 	if member, _ := e.Details["member"].(string); e.Code == "already_exists" && fields.Field(member) != nil {
 		e = &problem.Error{Kind: problem.Invalid, Issues: []problem.Issue{{Path: member, Message: "is already in use"}}}
 	}
-	if e.Kind == problem.Invalid && len(e.Issues) > 0 {
+	switch {
+	case e.Kind == problem.Conflict, e.Kind == problem.Precondition:
+		fields[0].FormError = web.Sentence(e.Message)
+		fields.Focus()
+		return true
+	case e.Kind == problem.Invalid && len(e.Issues) > 0:
 		var ofFields []problem.Issue
 		for _, issue := range e.Issues {
-			issue.Message = withLabels(fields, issue)
-			issue.Path = nearest(fields, issue.Path)
+			at := nearest(fields, issue.Path)
+			issue.Message = withLabels(fields, issue) + inLine(fields.Field(at), issue.Path)
+			issue.Path = at
 			switch {
 			case fields.Field(issue.Path) != nil:
 				ofFields = append(ofFields, issue)
@@ -156,6 +162,23 @@ func nearest(fields web.Fields, path string) string {
 		at = at[:max(0, i)]
 	}
 	return path
+}
+
+// inLine names the line of a text that an issue is about. Empty: the field is no text of lines, or the issue
+// is about all of it.
+func inLine(f *web.Field, path string) string {
+	if f == nil || path == f.Name {
+		return ""
+	}
+	switch line := strings.TrimPrefix(path, f.Name+"."); f.Name {
+	case "metadata":
+		return " in “" + line + "”"
+	case "checklist":
+		if _, row, ok := rowOf(path); ok {
+			return fmt.Sprintf(" in line %d", row+1)
+		}
+	}
+	return ""
 }
 
 // formInput parses the values of a form and records parse errors.
@@ -221,12 +244,14 @@ func (t *formInput) checkStored(before, after web.Fields) error {
 	return errChangedByOthers
 }
 
-// labelInRow is the label of a field, with the number of its row in a list.
+// labelInRow is the label of a field, with its list, if several have that label, and the number of its row.
 func labelInRow(f web.Field) string {
-	if _, row, ok := rowOf(f.Name); ok {
-		return fmt.Sprintf("%s (no. %d)", f.Label, row+1)
+	list, row, ok := rowOf(f.Name)
+	if !ok {
+		return f.Label
 	}
-	return f.Label
+	kind := map[string]string{"per_min_pricing": "price by time, ", "per_km_pricing": "price by distance, "}[list]
+	return fmt.Sprintf("%s (%sno. %d)", f.Label, kind, row+1)
 }
 
 // rowOf returns the list and the row of a field such as rules.1.maximum_speed_kph.
@@ -394,25 +419,40 @@ func (t *formInput) degrees(name string) *float64 {
 	return &n
 }
 
-// metadata parses lines of a name, a colon and a value.
-func (t *formInput) metadata(name string) map[string]string {
+// metadata parses lines of a name, a colon and a value. Lines of stored metadata are as they are stored, even
+// if their names contain a colon.
+func (t *formInput) metadata(stored map[string]string) map[string]string {
+	names := make(map[string]string, len(stored)) // by line
+	for name, value := range stored {
+		names[strings.TrimSpace(metadataLine(name, value))] = name
+	}
 	m := map[string]string{}
-	for _, line := range web.Lines(t.Get(name)) {
-		key, value, ok := strings.Cut(line, ":")
-		if !ok {
-			t.v.AddCode("invalid_format", name, "must be lines such as depot: north")
+	for _, line := range web.Lines(t.Get("metadata")) {
+		name, value, ok := strings.Cut(line, ":")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if was, unedited := names[line]; unedited {
+			name, value, ok = was, stored[was], true
+		}
+		switch _, twice := m[name]; {
+		case !ok:
+			t.v.AddCode("invalid_format", "metadata", "must be lines such as depot: north")
+			return nil
+		case twice:
+			t.v.AddCode("invalid_value", "metadata", "has two lines of “%s”", name)
 			return nil
 		}
-		m[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		m[name] = value
 	}
 	return m
 }
 
+func metadataLine(name, value string) string { return name + ": " + value }
+
 // metadataField edits a record's metadata.
 func metadataField(m map[string]string) web.Field {
 	var b strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		fmt.Fprintf(&b, "%s: %s\n", key, m[key])
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		b.WriteString(metadataLine(name, m[name]) + "\n")
 	}
 	return web.Field{Name: "metadata", Label: "Metadata", Type: "textarea", Rows: 3, Optional: true, Value: strings.TrimSuffix(b.String(), "\n"), Help: "Your own, a line each: depot: north"}
 }
@@ -423,7 +463,7 @@ func (t *formInput) changedMetadata(stored map[string]string) (optional.Value[ma
 	if t.Get("metadata") == web.LineFeeds(metadataField(stored).Value) {
 		return optional.Value[map[string]string]{}, nil
 	}
-	m := t.metadata("metadata")
+	m := t.metadata(stored)
 	return optional.Of(m), t.v.Err()
 }
 

@@ -212,3 +212,178 @@ func TestDefaultRuleRows(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestRulesAddedByOthers: saving again stores the rows of the form and none that others have added.
+func TestRulesAddedByOthers(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	path := "/fleet/subaccounts/" + l.sub.ID + "/rules"
+	set := func(form url.Values, row, speed string) {
+		form.Set("global_rules."+row+".vehicle_type_ids", "*")
+		form.Set("global_rules."+row+".maximum_speed_kph", speed)
+	}
+	save := func(row, speed string) {
+		form := formOf(y.admin.Page(path))
+		set(form, row, speed)
+		y.admin.Follow(y.admin.Post(path, form))
+	}
+	save("0", "11")
+	mine := formOf(y.admin.Page(path))
+	save("1", "12")
+	save("2", "13")
+	set(mine, "0", "21")
+	d := y.admin.WantRefused(y.admin.Post(path, mine), http.StatusUnprocessableEntity)
+	d.Want("Maximum speed (km/h) (no. 1)", "Maximum speed (km/h) (no. 2)", "Maximum speed (km/h) (no. 3)")
+	y.admin.Follow(y.admin.Post(path, formOf(d)))
+	if rules := l.subaccount().GlobalRules; len(rules) != 1 || *rules[0].MaximumSpeed != 21 {
+		t.Errorf("got %+v", rules)
+	}
+}
+
+// TestSegmentsAddedByOthers: saving a plan again, also after more rows were asked for, stores the rows of the
+// form and none that others have added.
+func TestSegmentsAddedByOthers(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	path := "/fleet/pricing/" + l.plan.ID + "/edit"
+	set := func(form url.Values, row, rate, start string) url.Values {
+		form = with(form, "per_min_pricing."+row+".rate_amount", rate)
+		form.Set("per_min_pricing."+row+".start", start)
+		return form
+	}
+	reset := set(formOf(y.admin.Page(path)), "0", "0.20", "")
+	y.admin.Follow(y.admin.Post(path, reset))
+	for _, more := range []bool{false, true} {
+		mine := formOf(y.admin.Page(path))
+		theirs := set(set(set(mine, "1", "0.10", "10"), "2", "0.20", "60"), "3", "0.30", "90")
+		theirs.Set("per_km_pricing.0.rate_amount", "1.50")
+		y.admin.Follow(y.admin.Post(path, theirs))
+		mine.Set("per_min_pricing.0.rate_amount", "0.25")
+		if more {
+			mine = formOf(y.admin.WantRefused(y.admin.Post(path, with(mine, "more", "1")), http.StatusOK))
+		}
+		d := y.admin.WantRefused(y.admin.Post(path, mine), http.StatusUnprocessableEntity)
+		d.Want("Costs (price by time, no. 3)", "Costs (price by distance, no. 1)")
+		y.admin.Follow(y.admin.Post(path, formOf(d)))
+		plan, err := l.Plan(t.Context(), l.db, l.organization.ID, l.plan.ID)
+		if err != nil || len(plan.PerMinute) != 1 || plan.PerMinute[0].Rate != 25 || len(plan.PerKilometer) != 0 {
+			t.Errorf("more rows %t: got %+v, %+v, %v", more, plan.PerMinute, plan.PerKilometer, err)
+		}
+	}
+}
+
+// TestTypeAddedToPlanDuringUpload: a vehicle type that others add to a plan during the upload of its form
+// does not lose the plan unseen.
+func TestTypeAddedToPlanDuringUpload(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	path := "/fleet/pricing/" + l.plan.ID + "/edit"
+	y.admin.WantRefused(y.postDuring(path, with(formOf(y.admin.Page(path)), "name", "Mine"), func() {
+		l.write(func(ctx context.Context, tx *db.Tx) error {
+			sub, err := l.LockSubaccountTx(ctx, tx, l.organization.ID, l.sub.ID)
+			if err != nil {
+				return err
+			}
+			sub, err = l.UpdateSubaccountTx(ctx, tx, l.organization.ID, sub, fleet.SubaccountChange{
+				VehicleTypes: optional.Of(append(slices.Clone(sub.VehicleTypes), fleet.VehicleType{Name: "Bike", FormFactor: "bicycle", PropulsionType: "human"})),
+			})
+			if err != nil {
+				return err
+			}
+			plan, err := l.LockPlanTx(ctx, tx, l.organization.ID, l.plan.ID)
+			if err == nil {
+				_, err = l.UpdatePlanTx(ctx, tx, l.organization.ID, plan, fleet.PlanChange{VehicleTypeIDs: optional.Of([]string{sub.VehicleTypes[1].ID})})
+			}
+			return err
+		})
+	}), http.StatusUnprocessableEntity).Want("Save again to replace what is stored in: Name; For Bike.")
+}
+
+// TestAdjustmentByOthers: a refund by others is not taken back unseen, nor is their reason to block a rider.
+func TestAdjustmentByOthers(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	ride := l.ride(fleet.Active)
+	path := "/fleet/rides/" + ride.ID
+	y.agent.Follow(y.agent.Post(path+"/end", url.Values{"end_reason": {"operator"}}))
+	mine := formOf(y.agent.Page(path + "/adjust"))
+	theirs := with(with(with(mine, "payment_status", "refunded"), "adjustment_amount", "-0.50"), "adjustment_reason", "goodwill")
+	y.admin.Follow(y.admin.Post(path+"/adjust", theirs))
+	d := y.agent.WantRefused(y.agent.Post(path+"/adjust", with(mine, "payment_status", "paid")), http.StatusUnprocessableEntity)
+	d.Want("Save again to replace what is stored in: Payment; Adjustment, in EUR; Reason.")
+	if got := l.at(ride.ID); got.AdjustmentAmount != -50 || got.PaymentStatus != "refunded" {
+		t.Errorf("got %d, %s", got.AdjustmentAmount, got.PaymentStatus)
+	}
+	y.agent.Follow(y.agent.Post(path+"/adjust", formOf(d)))
+	if got := l.at(ride.ID); got.AdjustmentAmount != 0 || got.PaymentStatus != "paid" {
+		t.Errorf("saved again: got %d, %s", got.AdjustmentAmount, got.PaymentStatus)
+	}
+
+	block := "/fleet/riders/" + string(ride.CustomerID) + "/block"
+	mine = formOf(y.admin.Page(block))
+	y.admin.Follow(y.admin.Post(block, with(mine, "block_reason", "stole a scooter")))
+	d = y.admin.WantRefused(y.admin.Post(block, with(mine, "block_reason", "rude")), http.StatusUnprocessableEntity)
+	d.Want("Save again to replace what is stored in: Reason.")
+	y.admin.Follow(y.admin.Post(block, formOf(d)))
+	y.admin.Page("/fleet/riders/" + string(ride.CustomerID)).Want("rude")
+}
+
+// TestElementDeletedByOthers: a form whose element others have deleted is shown again with its values.
+func TestElementDeletedByOthers(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	at := "/fleet/subaccounts/" + l.sub.ID
+	y.admin.Follow(y.admin.Post(at+"/types/new", url.Values{"name": {"Bike"}, "form_factor": {"bicycle"}, "propulsion_type": {"human"}}))
+	y.admin.Follow(y.admin.Post(at+"/alerts/new", url.Values{"type": {"other"}, "summary": {"Rain"}}))
+	y.admin.Follow(y.admin.Post(at+"/agencies/new", url.Values{"name": {"City"}, "id": {"berlin"}, "public_key": {agencyKey(t)}}))
+	for _, path := range []string{
+		at + "/types/" + l.subaccount().VehicleTypes[1].ID, at + "/alerts/" + l.subaccount().Alerts[0].ID, at + "/agencies/berlin",
+	} {
+		form := formOf(y.admin.Page(path))
+		field := "name"
+		if !form.Has(field) {
+			field = "summary"
+		}
+		form.Set(field, "Typed")
+		y.admin.Follow(y.admin.Post(path+"/delete", nil))
+		y.admin.WantRefused(y.admin.Get(path), http.StatusNotFound)
+		d := y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity)
+		d.Want("Others have deleted this, or changed its id, since the form was opened.")
+		if again := formOf(d); again.Get(field) != "Typed" {
+			t.Errorf("%s: %s is shown again as %q", path, field, again.Get(field))
+		}
+	}
+}
+
+// TestLines: lines of metadata that were not edited remain as they are stored, and errors name the line.
+func TestLines(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	var v fleet.Vehicle
+	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
+		v, err = l.CreateVehicleTx(ctx, tx, l.organization.ID, fleet.NewVehicle{
+			SubaccountID: l.sub.ID, Code: "M-1", VehicleTypeID: l.scooter, Metadata: map[string]string{"a:b": "v", "depot": "north"},
+		}, fleet.Actor{Type: "system"})
+		return err
+	})
+	path := "/fleet/vehicles/" + v.ID + "/edit"
+	form := formOf(y.admin.Page(path))
+	y.admin.Follow(y.admin.Post(path, with(form, "metadata", "a:b: v\r\ndepot: south")))
+	if got, err := l.Vehicle(t.Context(), l.db, l.organization.ID, v.ID); err != nil || !maps.Equal(got.Metadata, map[string]string{"a:b": "v", "depot": "south"}) {
+		t.Errorf("got %v, %v", got.Metadata, err)
+	}
+	form = formOf(y.admin.Page(path))
+	for text, want := range map[string]string{
+		"depot: " + strings.Repeat("x", 501): "in “depot”.",
+		"depot: north\ndepot: south":         "Metadata has two lines of “depot”.",
+		"a:b: v\nroof":                       "Metadata must be lines such as depot: north.",
+	} {
+		y.admin.WantRefused(y.admin.Post(path, with(form, "metadata", text)), http.StatusUnprocessableEntity).Want(want)
+	}
+	y.admin.WantRefused(y.admin.Post("/fleet/tasks/new", url.Values{
+		"vehicle_id": {"M-1"}, "title": {"Check"}, "kind": {"repair"}, "priority": {"normal"}, "checklist": {"Brake\n" + strings.Repeat("x", 300)},
+	}), http.StatusUnprocessableEntity).Want("in line 2.")
+	y.admin.WantRefused(y.admin.Post("/fleet/tasks/new", url.Values{
+		"vehicle_id": {"M-1"}, "title": {"Check"}, "kind": {"repair"}, "priority": {"normal"}, "assignee_id": {"usr_stranger"},
+	}), http.StatusUnprocessableEntity).Want("Assignee must be a member of")
+}

@@ -430,14 +430,14 @@ func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
 		if i := slices.IndexFunc(subs, func(s fleet.Subaccount) bool { return s.ID == t.text("subaccount_id") }); i >= 0 {
 			sub = &subs[i]
 		} else {
-			t.v.AddCode("required", "subaccount_id", "must be one of those that there are")
+			t.v.AddCode("required", "subaccount_id", "must be chosen")
 		}
 		if t.on("more") || t.on("preview") {
 			return p.morePlan(w, r, t, blank, subs, false, "New plan", p.base+"/pricing", examplesOf(t, sub.Currency, &settings))
 		}
 		n := fleet.NewPlan{
 			SubaccountID: sub.ID, Name: t.text("name"), Description: t.text("description"), URL: fleet.NullString(t.text("url")), ExternalID: fleet.NullString(t.text("external_id")),
-			Tariff: tariffOf(t, sub.Currency), Active: new(t.on("active")), Metadata: t.metadata("metadata"),
+			Tariff: tariffOf(t, sub.Currency), Active: new(t.on("active")), Metadata: t.metadata(nil),
 		}
 		fields, groups = planForm(blank, subs, false, max(minutes, t.rows("per_min_pricing", "rate_amount")), max(kilometers, t.rows("per_km_pricing", "rate_amount")))
 		var plan fleet.Plan
@@ -468,13 +468,24 @@ func (p *pages) morePlan(w http.ResponseWriter, r *web.Request, t *formInput, pl
 	if t.on("more") {
 		more = spareSegments
 	}
-	fields, groups := planForm(plan, subs, made, min(maxRows, t.rows("per_min_pricing", "rate_amount")+more), min(maxRows, t.rows("per_km_pricing", "rate_amount")+more))
+	own, minutes, kilometers := t.ownSegments(plan)
+	fields, groups := planForm(own, subs, made, min(maxRows, minutes+more), min(maxRows, kilometers+more))
 	fill(fields, t.Values)
 	var was web.Fields
 	if made {
 		was = t.openedWith(fields)
 	}
 	return p.showPlan(w, r, title, cancel, fields, was, groups, examples)
+}
+
+// ownSegments returns a plan without the segments that others have added since the form was opened, and the
+// numbers of submitted rows: the form is shown again with these.
+func (t *formInput) ownSegments(plan *fleet.Plan) (own *fleet.Plan, minutes, kilometers int) {
+	own = new(*plan)
+	minutes, kilometers = t.rows("per_min_pricing", "rate_amount"), t.rows("per_km_pricing", "rate_amount")
+	own.PerMinute = plan.PerMinute[:min(minutes, len(plan.PerMinute))]
+	own.PerKilometer = plan.PerKilometer[:min(kilometers, len(plan.PerKilometer))]
+	return own, minutes, kilometers
 }
 
 // editPlan updates a plan, which creates a version.
@@ -488,8 +499,7 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	subs, back, title := []fleet.Subaccount{sub}, p.base+"/pricing/"+plan.ID, "Edit "+plan.Name
-	minutes, kilometers := len(plan.PerMinute)+1, len(plan.PerKilometer)+1
-	fields, groups := planForm(&plan, subs, true, minutes, kilometers)
+	fields, groups := planForm(&plan, subs, true, len(plan.PerMinute)+1, len(plan.PerKilometer)+1)
 	settings, _, err := p.Fleet.Settings(r.Context(), p.DB, r.OrganizationID)
 	if err != nil {
 		return err
@@ -510,9 +520,10 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 			UnlockAmount: optional.Of(n.UnlockAmount), PerMinute: optional.Of(n.PerMinute), PerKilometer: optional.Of(n.PerKilometer),
 			PausePerMinAmount: orNull(n.PausePerMinAmount), ReservationPerMin: orNull(n.ReservationPerMin), ReservationFlat: orNull(n.ReservationFlat),
 			ReservationFreeMinutes: optional.Of(n.ReservationFreeMinutes), FareCap: orNull(n.FareCap), OutOfZoneAmount: orNull(n.OutOfZoneAmount),
-			Taxable: optional.Of(n.Taxable), TaxBasisPoints: optional.Of(n.TaxBasisPoints), VehicleTypeIDs: optional.Of(typesOf(t, &sub)), Active: optional.Of(t.on("active")),
+			Taxable: optional.Of(n.Taxable), TaxBasisPoints: optional.Of(n.TaxBasisPoints), Active: optional.Of(t.on("active")),
 		}
-		fields, groups = planForm(&plan, subs, true, max(minutes, t.rows("per_min_pricing", "rate_amount")), max(kilometers, t.rows("per_km_pricing", "rate_amount")))
+		own, minutes, kilometers := t.ownSegments(&plan)
+		fields, groups = planForm(own, subs, true, max(minutes, len(n.PerMinute)+1), max(kilometers, len(n.PerKilometer)+1))
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 			before, err := p.Fleet.LockPlanTx(ctx, tx, r.OrganizationID, plan.ID)
 			if err != nil {
@@ -521,12 +532,17 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 			if c.Metadata, err = t.changedMetadata(before.Metadata); err != nil {
 				return err
 			}
+			sub, err := p.Fleet.Subaccount(ctx, tx, r.OrganizationID, plan.SubaccountID) // others may have added vehicle types
+			if err != nil {
+				return err
+			}
+			c.VehicleTypeIDs = optional.Of(typesOf(t, &sub))
 			after, err := p.Fleet.UpdatePlanTx(ctx, tx, r.OrganizationID, before, c)
 			if err != nil {
 				return err
 			}
 			stored := func(plan *fleet.Plan) web.Fields {
-				fields, _ := planForm(plan, subs, true, len(plan.PerMinute)+1, len(plan.PerKilometer)+1)
+				fields, _ := planForm(plan, []fleet.Subaccount{sub}, true, len(plan.PerMinute)+1, len(plan.PerKilometer)+1)
 				return fields
 			}
 			return t.checkStored(stored(&before), stored(&after))

@@ -544,21 +544,12 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	currency := ride.Price.Currency
-	fields := web.Fields{
-		{Name: "payment_status", Label: "Payment", Type: "select", Value: ride.PaymentStatus, Options: paymentStatuses},
-	}
-	if ride.TripType == fleet.RiderTrip {
-		fields = append(fields,
-			web.Field{Name: "adjustment_amount", Label: "Adjustment, in " + currency, Type: "text", Value: plain(ride.AdjustmentAmount, currency),
-				Help: "Negative amounts are refunds: -" + plain(150, currency) + ". Replaces the previous adjustment. The total is at least 0."},
-			web.Field{Name: "adjustment_reason", Label: "Reason", Type: "text", Optional: true, Most: 500, Value: string(ride.AdjustmentReason)})
-	}
+	fields, t := adjustmentFields(&ride), new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		t := &formInput{Values: values}
 		c := fleet.RideChange{PaymentStatus: optional.Of(t.text("payment_status"))}
 		if ride.TripType == fleet.RiderTrip {
 			if n := t.amount("adjustment_amount", currency); n != nil {
@@ -566,20 +557,38 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 			}
 			c.AdjustmentReason = optional.Of(fleet.NullString(t.text("adjustment_reason")))
 		}
-		fields.Fill(values)
 		var adjusted fleet.Ride
-		err := t.v.Err()
-		if err == nil {
-			adjusted, err = p.updateRide(r, ride.ID, c)
-		}
-		if err == nil {
-			return p.finish(w, r, from, "Adjustment saved.", rideNote("Adjusted", &adjusted))
-		}
-		if !refused(fields, err) {
+		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
+			before, err := p.Fleet.LockRideTx(ctx, tx, r.OrganizationID, ride.ID)
+			if err != nil {
+				return err
+			}
+			if adjusted, err = p.Fleet.UpdateRideTx(ctx, tx, r.OrganizationID, before, c, by(r)); err != nil {
+				return err
+			}
+			return t.checkStored(adjustmentFields(&before), adjustmentFields(&adjusted))
+		})
+		if err != nil {
 			return err
+		}
+		if saved {
+			return p.finish(w, r, from, "Adjustment saved.", rideNote("Adjusted", &adjusted))
 		}
 	}
 	return p.showForm(w, r, p.frame(r, from, "/rides", "Adjust price"), fields, form{
-		Intro: "The ride costs " + web.Money(ride.Price.TotalAmount, currency) + ". This only updates the record; no money is transferred.", Label: "Save", Cancel: from.path,
+		Intro: "The ride costs " + web.Money(ride.Price.TotalAmount, currency) + ". This only updates the record; no money is transferred.", Was: t.openedWith(fields), Label: "Save", Cancel: from.path,
 	})
+}
+
+// adjustmentFields are the fields of the adjustment and the payment of an ended ride.
+func adjustmentFields(ride *fleet.Ride) web.Fields {
+	fields := web.Fields{{Name: "payment_status", Label: "Payment", Type: "select", Value: ride.PaymentStatus, Options: paymentStatuses}}
+	if ride.TripType != fleet.RiderTrip {
+		return fields
+	}
+	currency := ride.Price.Currency
+	return append(fields,
+		web.Field{Name: "adjustment_amount", Label: "Adjustment, in " + currency, Type: "text", Value: plain(ride.AdjustmentAmount, currency),
+			Help: "Negative amounts are refunds: -" + plain(150, currency) + ". Replaces the previous adjustment. The total is at least 0."},
+		web.Field{Name: "adjustment_reason", Label: "Reason", Type: "text", Optional: true, Most: 500, Value: string(ride.AdjustmentReason)})
 }

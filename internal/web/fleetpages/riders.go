@@ -278,7 +278,7 @@ func (p *pages) newRider(w http.ResponseWriter, r *web.Request) error {
 		n := fleet.NewCustomer{
 			SubaccountID: t.text("subaccount_id"), Name: fleet.NullString(t.text("name")), Email: fleet.NullString(t.text("email")), Phone: fleet.NullString(t.text("phone")), Language: fleet.NullString(t.text("language")),
 			BirthDate: fleet.NullString(t.text("birth_date")), LicenseStatus: t.text("driver_license_status"), MarketingConsent: t.on("marketing_consent"), ExternalID: fleet.NullString(t.text("external_id")),
-			Metadata: t.metadata("metadata"),
+			Metadata: t.metadata(nil),
 		}
 		var c fleet.Customer
 		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
@@ -302,16 +302,6 @@ func (p *pages) readRider(r *web.Request) (fleet.Customer, error) {
 		err = problem.New(problem.Conflict, "This rider is anonymised and can't be changed.")
 	}
 	return c, err
-}
-
-// updateRider updates a rider in a transaction.
-func (p *pages) updateRider(ctx context.Context, tx *db.Tx, r *web.Request, id string, change fleet.CustomerChange) error {
-	c, err := p.Fleet.LockCustomerTx(ctx, tx, r.OrganizationID, id)
-	if err != nil {
-		return err
-	}
-	_, err = p.Fleet.UpdateCustomerTx(ctx, tx, r.OrganizationID, c, change)
-	return err
 }
 
 // editRider updates a rider's fields.
@@ -363,17 +353,27 @@ func (p *pages) blockRider(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	back := p.base + "/riders/" + c.ID
-	fields := web.Fields{{Name: "block_reason", Label: "Reason", Type: "textarea", Rows: 2, Optional: true, Most: 500, Value: string(c.BlockReason), Help: "Visible to your team and in the API. Cleared when the rider is unblocked."}}
+	fields, t := blockFields(&c), new(formInput)
 	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
 			return nil
 		}
-		change, text := fleet.CustomerChange{Status: optional.Of(fleet.CustomerBlocked), BlockReason: optional.Of(fleet.NullString(values.Get("block_reason")))}, "Rider blocked."
-		if values.Get("status") == string(fleet.CustomerActive) {
+		change, text := fleet.CustomerChange{Status: optional.Of(fleet.CustomerBlocked), BlockReason: optional.Of(fleet.NullString(t.Get("block_reason")))}, "Rider blocked."
+		if t.Get("status") == string(fleet.CustomerActive) {
 			change, text = fleet.CustomerChange{Status: optional.Of(fleet.CustomerActive)}, "Rider unblocked."
 		}
-		saved, err := p.change(r, fields, &formInput{Values: values}, func(ctx context.Context, tx *db.Tx) error { return p.updateRider(ctx, tx, r, c.ID, change) })
+		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
+			before, err := p.Fleet.LockCustomerTx(ctx, tx, r.OrganizationID, c.ID)
+			if err != nil {
+				return err
+			}
+			after, err := p.Fleet.UpdateCustomerTx(ctx, tx, r.OrganizationID, before, change)
+			if err != nil {
+				return err
+			}
+			return t.checkStored(blockFields(&before), blockFields(&after))
+		})
 		if err != nil {
 			return err
 		}
@@ -382,8 +382,12 @@ func (p *pages) blockRider(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/riders", "Block "+riderName(&c), nil), fields, form{
-		Intro: "Blocked riders can't start rides. An open ride continues.", Label: "Block rider", Danger: true, Cancel: back,
+		Intro: "Blocked riders can't start rides. An open ride continues.", Was: t.openedWith(fields), Label: "Block rider", Danger: true, Cancel: back,
 	})
+}
+
+func blockFields(c *fleet.Customer) web.Fields {
+	return web.Fields{{Name: "block_reason", Label: "Reason", Type: "textarea", Rows: 2, Optional: true, Most: 500, Value: string(c.BlockReason), Help: "Visible to your team and in the API. Cleared when the rider is unblocked."}}
 }
 
 // anonymiseRider permanently clears a rider's personal data.

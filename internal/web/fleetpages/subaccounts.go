@@ -2,6 +2,7 @@ package fleetpages
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -246,22 +247,22 @@ func placeFields(s *fleet.Subaccount) web.Fields {
 	}
 }
 
-// changeSubaccount updates a subaccount in a transaction. Issues below a path
-// belong to the fields themselves. stored returns the fields of a subaccount as they are stored; nil
-// checks nothing ([formInput.checkStored]).
-func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, stored func(*fleet.Subaccount) web.Fields, t *formInput, id, below string, change func(s *fleet.Subaccount) (fleet.SubaccountChange, error)) (bool, error) {
+// changeSubaccount updates a subaccount in a transaction. change returns the change and the path of the
+// element that the fields are of, empty for the subaccount itself. stored returns the fields of a subaccount
+// as they are stored; nil checks nothing ([formInput.checkStored]).
+func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, stored func(*fleet.Subaccount) web.Fields, t *formInput, id string, change func(s *fleet.Subaccount) (fleet.SubaccountChange, string, error)) (bool, error) {
 	return p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 		before, err := p.Fleet.LockSubaccountTx(ctx, tx, r.OrganizationID, id)
 		if err != nil {
 			return err
 		}
-		c, err := change(&before)
+		c, element, err := change(&before)
 		if err != nil {
 			return err
 		}
 		after, err := p.Fleet.UpdateSubaccountTx(ctx, tx, r.OrganizationID, before, c)
 		if err != nil {
-			return withPaths(err, func(path string) string { return strings.TrimPrefix(path, below+".") })
+			return withPaths(err, func(path string) string { return strings.TrimPrefix(path, element+".") })
 		}
 		if stored == nil {
 			return nil
@@ -312,7 +313,7 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 			return nil
 		}
 		text := func(name string) fleet.NullString { return fleet.NullString(t.text(name)) }
-		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "", func(now *fleet.Subaccount) (fleet.SubaccountChange, error) {
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, func(now *fleet.Subaccount) (fleet.SubaccountChange, string, error) {
 			return fleet.SubaccountChange{
 				MDS:  optional.Of(fleet.MDS{Enabled: t.on("mds.enabled"), ProviderID: text("mds.provider_id"), Agencies: now.MDS.Agencies}),
 				Name: optional.Of(t.text("name")), TimeZone: optional.Of(t.text("timezone")), Currency: optional.Of(strings.ToUpper(t.text("currency"))),
@@ -324,7 +325,7 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 					AndroidRentalURI: text("gbfs.rental_uri_android"), AndroidStoreURI: text("gbfs.store_uri_android"), AndroidDiscoveryURI: text("gbfs.discovery_uri_android"),
 					IOSRentalURI: text("gbfs.rental_uri_ios"), IOSStoreURI: text("gbfs.store_uri_ios"), IOSDiscoveryURI: text("gbfs.discovery_uri_ios"),
 				}),
-			}, nil
+			}, "", nil
 		})
 		if err != nil {
 			return err
@@ -384,14 +385,14 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	at, id, title := len(s.VehicleTypes), r.PathValue("type"), "New vehicle type"
+	id, title := r.PathValue("type"), "New vehicle type"
 	is := func(t fleet.VehicleType) bool { return t.ID == id }
 	kind := fleet.VehicleType{ReservationMinutes: 15}
 	if id != "" {
-		if at = slices.IndexFunc(s.VehicleTypes, is); at < 0 {
-			return problem.New(problem.NotFound, "there is no such vehicle type")
+		if kind, err = element(r, s.VehicleTypes, is, "vehicle type"); err != nil {
+			return err
 		}
-		kind, title = s.VehicleTypes[at], "Edit "+s.VehicleTypes[at].Name
+		kind.ID, title = id, strings.TrimSpace("Edit "+kind.Name)
 	}
 	back := p.base + "/subaccounts/" + s.ID
 	show := func(kind *fleet.VehicleType) web.Fields { return typeFields(kind, s.ID, plans) }
@@ -410,9 +411,9 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 		if id == "" {
 			n.FormFactor, n.PropulsionType = t.text("form_factor"), t.text("propulsion_type")
 		}
-		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "vehicle_types."+strconv.Itoa(at), func(now *fleet.Subaccount) (fleet.SubaccountChange, error) {
-			list, err := replaceOrAppend(now.VehicleTypes, n, id, is)
-			return fleet.SubaccountChange{VehicleTypes: optional.Of(list)}, err
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, func(now *fleet.Subaccount) (fleet.SubaccountChange, string, error) {
+			list, at, err := replaceOrAppend(now.VehicleTypes, n, id, is)
+			return fleet.SubaccountChange{VehicleTypes: optional.Of(list)}, "vehicle_types." + strconv.Itoa(at), err
 		})
 		if err != nil {
 			return err
@@ -436,19 +437,33 @@ func (p *pages) deleteType(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// replaceOrAppend returns a list with v in place of the element with an id, or appended if that is empty.
-// The error is Conflict if others have deleted the element.
-func replaceOrAppend[E any](list []E, v E, id string, replaced func(E) bool) ([]E, error) {
+// replaceOrAppend returns a list with v in place of the element with an id, or appended if that is empty, and
+// its index. The error is Conflict if others have deleted the element.
+func replaceOrAppend[E any](list []E, v E, id string, replaced func(E) bool) (_ []E, at int, err error) {
 	list = slices.Clone(list)
 	if id == "" {
-		return append(list, v), nil
+		return append(list, v), len(list), nil
 	}
-	i := slices.IndexFunc(list, replaced)
-	if i < 0 {
-		return nil, problem.New(problem.Conflict, "others have deleted this, or changed its id, since the form was opened")
+	at = slices.IndexFunc(list, replaced)
+	if at < 0 {
+		return nil, 0, problem.New(problem.Conflict, "others have deleted this, or changed its id, since the form was opened")
 	}
-	list[i] = v
-	return list, nil
+	list[at] = v
+	return list, at, nil
+}
+
+// element returns the element of a list with an id that a form is for. One that others have deleted since
+// the form was opened is zero, so that the form is shown again with its values.
+func element[E any](r *web.Request, list []E, is func(E) bool, what string) (e E, err error) {
+	at := slices.IndexFunc(list, is)
+	switch {
+	case at >= 0:
+		return list[at], nil
+	case r.Method == http.MethodPost:
+		return e, nil
+	default:
+		return e, problem.New(problem.NotFound, "there is no such %s", what)
+	}
 }
 
 // removeFromSubaccount confirms and removes an element of a list of a subaccount.
@@ -469,10 +484,13 @@ func (p *pages) removeFromSubaccount(w http.ResponseWriter, r *web.Request, what
 	if err != nil || !yes {
 		return err
 	}
-	_, err = p.changeSubaccount(r, nil, nil, &formInput{}, s.ID, "", func(now *fleet.Subaccount) (fleet.SubaccountChange, error) {
+	_, err = p.changeSubaccount(r, nil, nil, &formInput{}, s.ID, func(now *fleet.Subaccount) (fleet.SubaccountChange, string, error) {
 		_, change := drop(now)
-		return change, nil
+		return change, "", nil
 	})
+	if e, ok := errors.AsType[*problem.Error](err); ok && len(e.Issues) > 0 {
+		return p.Redirect(w, back, web.Notice{Text: name + " was not deleted, since vehicles, rides, pricing plans, zones or rules use it.", Bad: true})
+	}
 	if err != nil {
 		return err
 	}
@@ -497,14 +515,14 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	at, id, title := len(s.Alerts), r.PathValue("alert"), "New alert"
+	id, title := r.PathValue("alert"), "New alert"
 	is := func(a fleet.Alert) bool { return a.ID == id }
 	a := fleet.Alert{Type: "other"}
 	if id != "" {
-		if at = slices.IndexFunc(s.Alerts, is); at < 0 {
-			return problem.New(problem.NotFound, "there is no such alert")
+		if a, err = element(r, s.Alerts, is, "alert"); err != nil {
+			return err
 		}
-		a, title = s.Alerts[at], "Edit alert"
+		title = "Edit alert"
 	}
 	back := p.base + "/subaccounts/" + s.ID
 	zone := r.Now.Location()
@@ -520,7 +538,7 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 			ID: id, Type: t.text("type"), Summary: t.text("summary"), Description: fleet.NullString(t.text("description")), URL: fleet.NullString(t.text("url")),
 			StartsAt: t.moment("starts_at", zone), EndsAt: t.moment("ends_at", zone),
 		}
-		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "alerts."+strconv.Itoa(at), func(now *fleet.Subaccount) (fleet.SubaccountChange, error) {
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, func(now *fleet.Subaccount) (fleet.SubaccountChange, string, error) {
 			// Fields have whole minutes; unchanged ones retain the stored time.
 			if at := slices.IndexFunc(now.Alerts, is); at >= 0 {
 				if from := now.Alerts[at].StartsAt; t.text("starts_at") == localTime(from, zone) {
@@ -530,8 +548,8 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 					n.EndsAt = until
 				}
 			}
-			list, err := replaceOrAppend(now.Alerts, n, id, is)
-			return fleet.SubaccountChange{Alerts: optional.Of(list)}, err
+			list, at, err := replaceOrAppend(now.Alerts, n, id, is)
+			return fleet.SubaccountChange{Alerts: optional.Of(list)}, "alerts." + strconv.Itoa(at), err
 		})
 		if err != nil {
 			return err
@@ -597,7 +615,6 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 		}
 		list := []fleet.Rule{}
 		rows := t.rows("global_rules", "vehicle_type_ids")
-		fields, groups = ruleFields(&s, max(rows, len(s.GlobalRules))+1) // others may have added or deleted rules
 		for i := range rows {
 			at := "global_rules." + strconv.Itoa(i) + "."
 			types := t.text(at + "vehicle_type_ids")
@@ -613,8 +630,12 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 			}
 			list = append(list, rule)
 		}
-		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, "", func(*fleet.Subaccount) (fleet.SubaccountChange, error) {
-			return fleet.SubaccountChange{GlobalRules: optional.Of(list)}, nil
+		// The form is shown again with its own rows, not with those that others have added.
+		shown := s
+		shown.GlobalRules = s.GlobalRules[:min(rows, len(s.GlobalRules))]
+		fields, groups = ruleFields(&shown, max(rows, len(list)+1))
+		saved, err := p.changeSubaccount(r, fields, stored, t, s.ID, func(*fleet.Subaccount) (fleet.SubaccountChange, string, error) {
+			return fleet.SubaccountChange{GlobalRules: optional.Of(list)}, "", nil
 		})
 		if err != nil {
 			return err

@@ -404,7 +404,7 @@ func (p *pages) newVehicle(w http.ResponseWriter, r *web.Request) error {
 			Code: t.text("code"), VehicleTypeID: t.text("vehicle_type_id"), PricingPlanID: fleet.NullString(t.text("pricing_plan_id")), State: fleet.VehicleState(t.text("state")),
 			Location: t.position("location"), BatteryPercent: t.optional("battery_percent"), OdometerMeters: t.optional("odometer_meters"),
 			DeviceID: fleet.NullString(t.text("device_id")), LicensePlate: fleet.NullString(t.text("license_plate")), VIN: fleet.NullString(t.text("vin")), ExternalID: fleet.NullString(t.text("external_id")),
-			Metadata: t.metadata("metadata"),
+			Metadata: t.metadata(nil),
 		}
 		if sub, _ := typeOf(subs, n.VehicleTypeID); sub != nil {
 			n.SubaccountID = sub.ID
