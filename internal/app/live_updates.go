@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mds"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/remoteimage"
+	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 	"github.com/kickstand-dev/kickstand/internal/rest/visitorapi"
 	"github.com/kickstand-dev/kickstand/internal/seal"
@@ -68,7 +69,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 	}{{a.Fleet, live, gbfs.Path, mds.Path}, {a.Sandbox, sandbox, gbfs.SandboxPath, mds.SandboxPath}} {
 		fleetpages.Register(site, fleetpages.Config{
 			Fleet: f.Service, DB: f.DB, Log: f.Audit, Desk: a.Desk, DeskDB: a.DB, API: f.api.String(), Feed: a.BaseURL + f.feed, Tiles: a.mapTiles, Quotas: a.Quotas,
-			Agencies: a.BaseURL + strings.TrimSuffix(f.data, "/"), Members: a.Accounts.Members,
+			Agencies: a.BaseURL + strings.TrimSuffix(f.data, "/"), Members: a.Accounts.Members, Once: rest.OnceTx,
 		})
 	}
 	return site

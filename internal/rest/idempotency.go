@@ -16,6 +16,7 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
@@ -334,6 +335,24 @@ func (t *idempotentRequest) put(ctx context.Context, tx *db.Tx, got *Response, l
 	}
 	return nil
 }
+
+// OnceTx returns a Conflict if a transaction that called it with this key was committed within a day.
+// Concurrent ones with the same key wait for each other. It is for forms, which have no stored answer; no
+// request can have their keys.
+func OnceTx(ctx context.Context, tx *db.Tx, organizationID, key string) error {
+	n, err := tx.Exec(ctx, `INSERT INTO idempotency_keys (organization_id, key, fingerprint, status, body, location, etag, expires_at, subaccount_id)
+		VALUES ($1, $2, $3, 0, $3, '', '', $4, '') ON CONFLICT (organization_id, key) DO NOTHING`, organizationID, formKeys+key, []byte{}, db.Time(tx.Now.Add(answerLife)))
+	if err != nil {
+		return fmt.Errorf("store the key of a form: %w", err)
+	}
+	if n == 0 {
+		return problem.New(problem.Conflict, "this form was saved before, and nothing was changed now")
+	}
+	return nil
+}
+
+// formKeys is the prefix of the keys of forms. Those of requests have only printable characters.
+const formKeys = "form\n"
 
 // Purge deletes expired answers from a database. Expired ones are ignored anyway, so an hourly
 // call suffices.

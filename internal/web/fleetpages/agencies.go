@@ -58,7 +58,7 @@ func (p *pages) agency(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{
-		Intro: "The agency signs its tokens with the private half of this key. aud is " + s.ID + ", and provider_id the provider id.", Was: t.openedWith(fields), Label: "Save", Cancel: back,
+		Intro: "The agency signs its tokens with the private half of this key. aud is " + s.ID + ", and provider_id the provider id.", Was: t.opened(id, fields), Label: "Save", Cancel: back,
 	})
 }
 

@@ -354,7 +354,7 @@ func (p *pages) alertRules(w http.ResponseWriter, r *web.Request) error {
 // alertRuleForm is the body of the form of a rule.
 type alertRuleForm struct {
 	Groups   []group
-	Was      web.Fields // see [formInput.openedWith]
+	Was      web.Fields // see [form]
 	Sentence string
 	Pattern  string // of the sentence, for the script
 	Cancel   string
@@ -412,9 +412,9 @@ func (p *pages) alertRule(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Rule saved. Vehicles are examined within seconds."})
 		}
 	}
-	b := alertRuleForm{Groups: groups, Sentence: alertSentence(k, &rule, scope), Pattern: k.pattern + alertActions, Cancel: back}
+	b := alertRuleForm{Groups: groups, Was: t.opened(id, fields), Sentence: alertSentence(k, &rule, scope), Pattern: k.pattern + alertActions, Cancel: back}
 	if id != "" {
-		b.Delete, b.Was = back+"/"+id+"/delete", t.openedWith(fields)
+		b.Delete = back + "/" + id + "/delete"
 	}
 	page := p.page(r, "/alerts", title, b)
 	page.Fields, page.Scripts = fields, []string{"rule.js"}

@@ -53,6 +53,9 @@ type Config struct {
 
 	Quotas *quota.Service // of storage, for photos
 
+	// Once returns a Conflict if a transaction with the same key was committed before. nil: never.
+	Once func(ctx context.Context, tx *db.Tx, organizationID, key string) error
+
 	// Members returns the members of an organization, who can be assigned tasks.
 	Members func(ctx context.Context, organizationID string) ([]account.User, error)
 }

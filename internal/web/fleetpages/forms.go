@@ -2,6 +2,7 @@ package fleetpages
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -28,7 +29,8 @@ type form struct {
 	Intro  string
 	Groups []group
 	// Was has hidden fields from the opening of the form: the mark of [formInput.openedWith], and the
-	// original values of fields that may change concurrently, see [formInput.changed].
+	// original values of fields that may change concurrently, see [formInput.changed]. Without any, it is
+	// [onceField].
 	Was    web.Fields
 	Label  string // of the button
 	Danger bool   // style of the button
@@ -75,11 +77,35 @@ func (p *pages) showForm(w http.ResponseWriter, r *web.Request, page web.Page, f
 	if f.Groups == nil {
 		f.Groups = []group{{Fields: fields}}
 	}
+	if len(f.Was) == 0 {
+		f.Was = onceField()
+	}
 	page.Fields, page.Body = fields, f
 	if len(fields.Wrong()) > 0 {
 		page.Status = http.StatusUnprocessableEntity
 	}
 	return p.Render(w, r, "form", page)
+}
+
+// onceField is the hidden field by which the form of a new record is saved once: a browser that got no answer
+// may send it again. Forms of stored records need none: sent again, they change nothing.
+func onceField() web.Fields { return web.Fields{{Name: "form", Value: rand.Text()}} }
+
+// opened returns the hidden fields of the form of a stored record or, without an id, of a new one.
+func (t *formInput) opened(id string, fields web.Fields) web.Fields {
+	if id == "" {
+		return onceField()
+	}
+	return t.openedWith(fields)
+}
+
+// once returns a Conflict if the form was saved before with the same values.
+func (p *pages) once(ctx context.Context, tx *db.Tx, r *web.Request, t *formInput) error {
+	if p.Once == nil || !t.Has("was.form") {
+		return nil
+	}
+	digest := sha256.Sum256([]byte(r.URL.Path + "?" + t.Encode()))
+	return p.Once(ctx, tx, r.OrganizationID, hex.EncodeToString(digest[:]))
 }
 
 // refused sets the errors of fields from err and reports whether err is a
@@ -589,7 +615,12 @@ func (p *pages) confirmed(w http.ResponseWriter, r *web.Request, page web.Page, 
 func (p *pages) change(r *web.Request, fields web.Fields, t *formInput, fn func(ctx context.Context, tx *db.Tx) error) (bool, error) {
 	err := t.v.Err()
 	if err == nil {
-		err = t.inRows(p.write(r, fn))
+		err = t.inRows(p.write(r, func(ctx context.Context, tx *db.Tx) error {
+			if err := p.once(ctx, tx, r, t); err != nil {
+				return err
+			}
+			return fn(ctx, tx)
+		}))
 	}
 	if err == nil {
 		return true, nil

@@ -422,7 +422,7 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Vehicle type saved."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Was: t.openedWith(fields), Label: "Save", Cancel: back})
+	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Was: t.opened(id, fields), Label: "Save", Cancel: back})
 }
 
 // deleteType deletes an unused vehicle type.
@@ -558,7 +558,7 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 			return p.Redirect(w, back, web.Notice{Text: "Alert saved."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Intro: "Shown to riders in the public feed.", Was: t.openedWith(fields), Label: "Save", Cancel: back})
+	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Intro: "Shown to riders in the public feed.", Was: t.opened(id, fields), Label: "Save", Cancel: back})
 }
 
 // deleteAlert deletes an alert.

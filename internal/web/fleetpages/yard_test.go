@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/quota/quotatest"
+	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/tiles"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
@@ -66,7 +67,7 @@ func newYard(t testing.TB) *yard {
 		*e = environment{fleet.Open(fleet.Config{DB: d, Live: e == &y.live, Audit: log, Logger: y.Log}), log, d, o, t}
 		fleetpages.Register(y.Site, fleetpages.Config{
 			Fleet: e.Service, DB: d, Log: log, Quotas: y.quotas, Desk: y.desk, DeskDB: y.DB,
-			API: "https://api.example.com/v1", Feed: "https://help.example.com/gbfs/v3/", Tiles: background, Agencies: "https://help.example.com/mds/v2", Members: y.Accounts.Members,
+			API: "https://api.example.com/v1", Feed: "https://help.example.com/gbfs/v3/", Tiles: background, Agencies: "https://help.example.com/mds/v2", Members: y.Accounts.Members, Once: rest.OnceTx,
 		})
 	}
 	y.tiles = background

@@ -285,7 +285,7 @@ type zoneForm struct {
 	Groups []group
 	Label  string
 	Cancel string
-	Was    web.Fields // see [formInput.openedWith]
+	Was    web.Fields // see [form]
 	More   bool       // rules can be added
 	Ground *zoneMap
 	Search placeSearch
@@ -577,7 +577,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 			return p.Redirect(w, p.base+"/zones/"+saved.ID, web.Notice{Text: what})
 		}
 	}
-	body := zoneForm{Groups: groups, More: rules < maxZoneRules, Words: words}
+	body := zoneForm{Groups: groups, Was: onceField(), More: rules < maxZoneRules, Words: words}
 	if !isNew {
 		body.Was = t.openedWith(fields)
 	}
