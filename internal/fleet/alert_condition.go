@@ -248,7 +248,8 @@ func (r *AlertRule) examine(v *Vehicle, f *alertFacts, at time.Time) condition {
 	case len(r.ZoneIDs) > 0 && !zones.within(r.ZoneIDs, v.Location, at):
 		return condition{outcome: ended, due: zones.nextBound(r.ZoneIDs, at)}
 	}
-	var since time.Time // of what lasts too long; zero: it does not last
+	var since time.Time     // of what lasts too long; zero: it does not last
+	var notBefore time.Time // when it may raise an alert
 	switch r.Kind {
 	case BatteryLow:
 		return r.examineBattery(v, at)
@@ -260,6 +261,10 @@ func (r *AlertRule) examine(v *Vehicle, f *alertFacts, at time.Time) condition {
 			if !v.rideStart.IsZero() {
 				since = v.rideStart
 			}
+			// A ride that an app has created late may have ended long ago.
+			if created, err := idTime(string(v.CurrentRideID)); err == nil && since.Before(created) && !since.IsZero() {
+				notBefore = created.Add(offlineGrace)
+			}
 		}
 	case IdleTooLong:
 		if v.idleFrom != nil && v.State != Available {
@@ -269,7 +274,7 @@ func (r *AlertRule) examine(v *Vehicle, f *alertFacts, at time.Time) condition {
 			since = v.idleFrom.At
 		}
 	}
-	c := r.examineDuration(since, at)
+	c := r.examineDuration(since, notBefore, at)
 	if len(r.ZoneIDs) > 0 {
 		if bound := zones.nextBound(r.ZoneIDs, at); c.due.IsZero() || !bound.IsZero() && bound.Before(c.due) {
 			c.due = bound
@@ -292,11 +297,14 @@ func (r *AlertRule) examineBattery(v *Vehicle, at time.Time) condition {
 	return condition{}
 }
 
-func (r *AlertRule) examineDuration(since, at time.Time) condition {
+func (r *AlertRule) examineDuration(since, notBefore, at time.Time) condition {
 	if since.IsZero() {
 		return condition{outcome: ended}
 	}
 	due := since.Add(time.Duration(*r.ThresholdMinutes) * time.Minute)
+	if due.Before(notBefore) {
+		due = notBefore
+	}
 	if at.Before(due) {
 		return condition{outcome: ended, due: due}
 	}

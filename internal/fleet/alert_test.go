@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet/track"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // rule creates an alert rule; percent and minutes are thresholds, 0: none.
@@ -562,4 +563,31 @@ func TestAlertsExpire(t *testing.T) {
 	keep(1)
 	y.after(t, list[0].CreatedAt, 103*24*time.Hour)
 	prune("a shorter retention")
+}
+
+// TestAlertOfOfflineRide: a ride that was created late raises no alert while its app can still end it.
+func TestAlertOfOfflineRide(t *testing.T) {
+	y := newYard(t)
+	y.changeSettings(t, fleet.SettingsChange{ContactLostMinutes: optional.Of(int64(1000))})
+	v := y.vehicle(t)
+	y.rule(t, fleet.RideTooLong, 0, 60, func(n *fleet.NewAlertRule) { n.CreateTask = true })
+	y.travel(t, 8*time.Hour)
+	ride := func(ago time.Duration) fleet.Ride {
+		r, err := y.tryRide(t, fleet.NewRide{
+			VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID), StartedAt: optional.Of(rfc3339.Time(y.clock(t).Add(-ago))),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := ride(4 * time.Hour)
+	y.travel(t, 14*time.Minute)
+	end := to(fleet.Completed)
+	end.EndedAt, end.EndLocation = optional.Of(rfc3339.Time(r.StartedAt.Std().Add(20*time.Minute))), optional.Of(*inside())
+	y.put(t, r.ID, end)
+	y.wantAlerts(t, "ended")
+	ride(3 * time.Hour)
+	y.travel(t, 15*time.Minute)
+	y.wantAlerts(t, "not ended", "ride_too_long raised")
 }

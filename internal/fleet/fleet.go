@@ -217,6 +217,16 @@ func newID(prefix string, at time.Time, entropy io.Reader) string {
 	return prefix + "_" + ulid.MustNew(ulid.Timestamp(at), entropy).String()
 }
 
+// idTime returns the time of an id, which is that of the record's creation.
+func idTime(id string) (time.Time, error) {
+	_, text, _ := strings.Cut(id, "_")
+	u, err := ulid.ParseStrict(text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the time of %s: %w", id, err)
+	}
+	return u.Timestamp(), nil
+}
+
 // newRecord returns the header and timestamps of a record created now.
 func (s *Service) newRecord(prefix, object, subaccountID string, now time.Time) (RecordHeader, Timestamps) {
 	now = now.Truncate(time.Millisecond) // the precision of an id

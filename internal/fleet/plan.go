@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -208,11 +209,26 @@ func insertPlanVersion(ctx context.Context, tx *db.Tx, organizationID string, p 
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, "INSERT INTO plan_versions (organization_id, plan_id, version, tariff) VALUES ($1, $2, $3, $4)", organizationID, p.ID, p.Version, string(text))
+	_, err = tx.Exec(ctx, "INSERT INTO plan_versions (organization_id, plan_id, version, tariff, created_at, active) VALUES ($1, $2, $3, $4, $5, $6)",
+		organizationID, p.ID, p.Version, string(text), db.Time(p.UpdatedAt.Std()), p.Active)
 	if err != nil {
 		return fmt.Errorf("insert a version of a pricing plan: %w", err)
 	}
 	return nil
+}
+
+// planVersionAt returns the version of a plan that was in force at a time, and whether rides could start with
+// it: the first one if the plan is newer.
+func planVersionAt(ctx context.Context, q db.Querier, organizationID string, p *Plan, at time.Time) (version int64, active bool, err error) {
+	err = q.QueryRow(ctx, `SELECT version, active FROM plan_versions WHERE organization_id = $1 AND plan_id = $2 AND (version = 1 OR created_at IS NULL OR created_at <= $3)
+		ORDER BY version DESC LIMIT 1`, organizationID, p.ID, db.Time(at)).Scan(&version, &active)
+	if err != nil {
+		return 0, false, fmt.Errorf("find the former version of a pricing plan: %w", err)
+	}
+	if version == p.Version {
+		active = p.Active
+	}
+	return version, active, nil
 }
 
 // UpdatePlanTx updates a pricing plan that the caller's transaction has locked, and

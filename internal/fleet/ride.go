@@ -313,7 +313,7 @@ func (s *Service) expireRide(ctx context.Context, tx *db.Tx, a orgContext, r Rid
 	before := r
 	end := rideEnd{at: due, reason: "max_duration", by: systemActor}
 	if longest := r.StartedAt.Std().Add(time.Duration(a.settings.MaxRideMinutes) * time.Minute); r.backdated() && longest.Before(due) {
-		end.at = longest
+		end.at, end.late = longest, true
 	}
 	var err error
 	if r.Status == Reserved {
@@ -493,7 +493,7 @@ func (s *Service) StartRideTx(ctx context.Context, tx *db.Tx, organizationID str
 		}
 	}
 	if trip == RiderTrip {
-		if err := s.assignPlan(ctx, tx, a, &r, p, kind, n); err != nil {
+		if err := s.assignPlan(ctx, tx, a, &r, p, kind, n, start); err != nil {
 			return Ride{}, err
 		}
 	}
@@ -600,8 +600,8 @@ func (s *Service) saveRideContext(ctx context.Context, tx *db.Tx, a orgContext, 
 }
 
 // assignPlan sets the plan of a new ride: the vehicle's, else the type's, else the
-// subaccount's. The plan must be active and equal the requested one, if any.
-func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext, kind *VehicleType, n NewRide) error {
+// subaccount's, in the version of the start. It must be active and equal the requested one, if any.
+func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext, kind *VehicleType, n NewRide, start time.Time) error {
 	id := applicablePlan(p.vehicle.PricingPlanID, kind, p.subaccount)
 	if n.PricingPlanID != "" && n.PricingPlanID != id {
 		asked, err := s.plan(ctx, tx, a.id, string(n.PricingPlanID))
@@ -621,15 +621,21 @@ func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 	if err != nil {
 		return err
 	}
-	if !plan.Active {
+	version, active := plan.Version, plan.Active
+	if start.Before(r.CreatedAt.Std()) {
+		if version, active, err = planVersionAt(ctx, tx, a.id, plan, start); err != nil {
+			return err
+		}
+	}
+	if !active {
 		return conflict("no_pricing_plan", "the applicable pricing plan is not active")
 	}
-	if n.PricingPlanID != "" && n.PricingPlanID != id || n.PricingPlanVersion != nil && *n.PricingPlanVersion != plan.Version {
+	if n.PricingPlanID != "" && n.PricingPlanID != id || n.PricingPlanVersion != nil && *n.PricingPlanVersion != version {
 		e := conflict("pricing_changed", "a different pricing plan or version applies")
-		e.Details = map[string]any{"pricing_plan_id": string(id), "pricing_plan_version": plan.Version}
+		e.Details = map[string]any{"pricing_plan_id": string(id), "pricing_plan_version": version}
 		return e
 	}
-	r.PricingPlanID, r.PricingPlanVersion = id, new(plan.Version)
+	r.PricingPlanID, r.PricingPlanVersion = id, &version
 	return nil
 }
 
@@ -758,7 +764,7 @@ func (s *Service) readTerms(ctx context.Context, tx *db.Tx, a orgContext, r *Rid
 type rideEnd struct {
 	at        time.Time
 	reason    NullString
-	late      bool          // at is a time in the past, which the request gave
+	late      bool          // at is a time in the past, of an app that was offline
 	location  *geo.Position // nil: the vehicle's
 	meters    *int64        // nil: see measureDistance
 	acceptFee bool

@@ -226,3 +226,69 @@ func TestRideChangePlaces(t *testing.T) {
 		}
 	}
 }
+
+// TestOfflineRidePlan: a ride of an app that was offline has the version of the plan that was in force when
+// it started, and needs one with which rides could start then.
+func TestOfflineRidePlan(t *testing.T) {
+	y := newYard(t)
+	y.changeSettings(t, fleet.SettingsChange{ContactLostMinutes: optional.Of(int64(1000))})
+	v := y.vehicle(t)
+	n := fleet.NewRide{VehicleID: fleet.NullString(v.ID)}
+	first := y.clock(t)
+	y.travel(t, time.Hour)
+	y.changePlan(t, fleet.PlanChange{UnlockAmount: optional.Of(int64(900))})
+	second := y.clock(t)
+	y.travel(t, time.Hour)
+	y.changePlan(t, fleet.PlanChange{Active: optional.Of(false)})
+	third := y.clock(t)
+	y.travel(t, time.Hour)
+	start := func(at time.Time, version *int64) (fleet.Ride, error) {
+		n.StartedAt, n.CustomerID, n.PricingPlanVersion = optional.Of(rfc3339.Time(at)), fleet.NullString(y.customer(t).ID), version
+		return y.tryRide(t, n)
+	}
+	_, err := start(third, nil)
+	wantFaults(t, "an inactive plan", err, "no_pricing_plan")
+	_, err = start(first, new(int64(2)))
+	wantFaults(t, "another version", err, "pricing_changed")
+	for _, tt := range []struct {
+		at      time.Time
+		version int64
+		unlock  int64
+	}{{first.Add(30 * time.Minute), 1, 100}, {second, 2, 900}} {
+		r, err := start(tt.at, &tt.version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := to(fleet.Completed)
+		end.EndedAt = optional.Of(rfc3339.Time(tt.at.Add(10 * time.Minute)))
+		end.EndLocation = optional.Of(*inside())
+		if r = y.put(t, r.ID, end); *r.PricingPlanVersion != tt.version || r.Price.UnlockAmount != tt.unlock {
+			t.Errorf("got version %d, %d to unlock; want %d, %d", *r.PricingPlanVersion, r.Price.UnlockAmount, tt.version, tt.unlock)
+		}
+	}
+}
+
+// TestOfflineRideEndsByItself: a ride that was created late ends after the longest duration where the vehicle
+// was then, and not before its app could end it, also if the longest duration changes meanwhile.
+func TestOfflineRideEndsByItself(t *testing.T) {
+	y := newYard(t)
+	y.changeSettings(t, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(60)), ContactLostMinutes: optional.Of(int64(1000))})
+	v := y.vehicle(t)
+	y.travel(t, 5*time.Hour)
+	start := y.clock(t).Add(-4 * time.Hour)
+	y.record(t, report(&v, start, northBy(0)), report(&v, start.Add(50*time.Minute), northBy(2000)), report(&v, start.Add(2*time.Hour), northBy(9000)))
+	r, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID), StartedAt: optional.Of(rfc3339.Time(start))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.changeSettings(t, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(90))})
+	y.travel(t, 14*time.Minute)
+	if r = y.storedRide(t, r.ID); r.Status != fleet.Active {
+		t.Fatalf("after 14 minutes the ride is %s", r.Status)
+	}
+	y.travel(t, 2*time.Minute)
+	r = y.storedRide(t, r.ID)
+	if d := geo.Distance(r.EndLocation.Lat, r.EndLocation.Lng, inside().Lat, inside().Lng); r.DurationSeconds != 90*60 || d < 1999 || d > 2001 || *r.DistanceMeters != 2000 {
+		t.Errorf("it ended after %d seconds and %d meters, %f meters away", r.DurationSeconds, *r.DistanceMeters, d)
+	}
+}

@@ -196,6 +196,9 @@ func (s *Service) rescheduleTimers(ctx context.Context, tx *db.Tx, a orgContext,
 		if err := move("rides", "started_at", "status IN ('active', 'paused')", time.Duration(after.MaxRideMinutes)*time.Minute); err != nil {
 			return err
 		}
+		if err := rescheduleLateRides(ctx, tx, a, &after); err != nil {
+			return err
+		}
 	}
 	if after.ContactLostMinutes != before.ContactLostMinutes {
 		if err := move("vehicles", lastSeen, "state IN ('available', 'reserved', 'on_trip', 'non_operational')", time.Duration(after.ContactLostMinutes)*time.Minute); err != nil {
@@ -204,6 +207,32 @@ func (s *Service) rescheduleTimers(ctx context.Context, tx *db.Tx, a orgContext,
 	}
 	if after.MissingAfterHours != before.MissingAfterHours {
 		return move("vehicles", lastSeen, "state = 'non_contactable'", time.Duration(after.MissingAfterHours)*time.Hour)
+	}
+	return nil
+}
+
+// rescheduleLateRides moves the due times of rides that apps have created late, which can be ended for a
+// while by [Ride.due].
+func rescheduleLateRides(ctx context.Context, tx *db.Tx, a orgContext, settings *Settings) error {
+	list, err := db.All(ctx, tx, func(row db.Row) (r Ride, err error) {
+		var start time.Time
+		if err := row.Scan(&r.ID, &r.Status, db.IntoTime(&start)); err != nil {
+			return r, err
+		}
+		created, err := idTime(r.ID)
+		r.StartedAt, r.CreatedAt = rfc3339.Time(start), rfc3339.Time(created)
+		return r, err
+	}, "SELECT id, status, started_at FROM rides WHERE organization_id = $1 AND id >= $2 AND status IN ('active', 'paused')", a.id, idsFrom(ridePrefix, a.now.Add(-offlineGrace)))
+	if err != nil {
+		return fmt.Errorf("list the last rides: %w", err)
+	}
+	for _, r := range list {
+		if !r.backdated() {
+			continue
+		}
+		if err := tx.Queue(ctx, "UPDATE rides SET due_at = $3 WHERE organization_id = $1 AND id = $2", a.id, r.ID, db.Time(r.due(settings))); err != nil {
+			return fmt.Errorf("reschedule a ride: %w", err)
+		}
 	}
 	return nil
 }
