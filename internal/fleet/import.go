@@ -12,14 +12,13 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // File is a fleet to import, with records as in fleet-api.md 1. Read-only fields
-// (times, states, counts) are ignored. Ids only link records of the file, see
+// (times, counts, open rides) are ignored. Ids only link records of the file, see
 // [Service.ImportTx].
 type File struct {
 	Subaccounts  []Subaccount
@@ -54,9 +53,10 @@ type FileZone struct {
 	NewZone
 }
 
-// FileVehicle is a vehicle.
+// FileVehicle is a vehicle. Its last event tells why it is out of service.
 type FileVehicle struct {
-	ID string `json:"id"`
+	ID        string       `json:"id"`
+	LastEvent VehicleEvent `json:"last_event"`
 	NewVehicle
 }
 
@@ -135,8 +135,8 @@ type Imported struct {
 // Ids in the file link its records; each created record gets a new id. If the
 // organization has a record with the id, that record is linked and not changed. A
 // record without a subaccount belongs to the file's only subaccount, else to the
-// organization's only one. Vehicles arrive without rides, those without a location
-// as removed.
+// organization's only one. Vehicles arrive without rides, those without a location or
+// without contact as removed.
 //
 // The error is Invalid with the issues of all records, by path such as
 // customers.12.email.
@@ -587,64 +587,49 @@ func (im *importRun) importVehicles(ctx context.Context, f *File) error {
 	if err != nil {
 		return err
 	}
+	a, err := im.s.orgContext(ctx, im.tx, im.tx.Now, im.organizationID)
+	if err != nil {
+		return err
+	}
 	for i := range f.Vehicles {
 		n := f.Vehicles[i].NewVehicle
 		if there[f.Vehicles[i].ID] {
 			continue
 		}
-		n.State = importedState(&n)
+		var out VehicleEvent
+		n.State, out = f.Vehicles[i].imported(a.settings)
 		n.SubaccountID, n.VehicleTypeID, n.PricingPlanID = im.home(n.SubaccountID), resolveID(im.types, n.VehicleTypeID), NullString(resolveID(im.plans, string(n.PricingPlanID)))
-		resting := n.State == NonOperational && n.Location != nil
-		n.State = stateOnImport(n.State, n.Location)
-		made, err := im.s.CreateVehicleTx(ctx, im.tx, im.organizationID, n, im.by)
-		if err == nil && resting {
-			err = im.disable(ctx, made.ID)
-		}
-		if err := im.addIssues("vehicles."+strconv.Itoa(i), err); err != nil {
-			return err
+		if _, err := im.s.createVehicle(ctx, im.tx, a, n, out, im.by); err != nil {
+			if err := im.addIssues("vehicles."+strconv.Itoa(i), err); err != nil {
+				return err
+			}
 		}
 		im.made.Vehicles++
 	}
 	return nil
 }
 
-// stateOnImport returns the state to create an imported vehicle in: without a ride, and
-// removed without a location.
-func stateOnImport(state VehicleState, location *geo.Position) VehicleState {
-	switch state {
-	case VehicleReserved, OnTrip, NonOperational:
-		if location == nil {
-			return Removed
-		}
-		return Available
+// imported returns the state in which a vehicle is created, and the event that takes it out of service at
+// once; empty: none. Rides are not imported, so a vehicle with a ride is available. An available vehicle with
+// a low battery is out of service, as after a ride. Without contact, it is not known to stand on the street.
+func (f *FileVehicle) imported(settings *Settings) (VehicleState, VehicleEvent) {
+	switch f.State {
 	case NonContactable, Missing:
-		return Removed
+		return Removed, ""
+	case Available, VehicleReserved, OnTrip, NonOperational:
+	default:
+		return f.State, ""
 	}
-	return state
-}
-
-// disable takes a vehicle out of service that was out of service in the file.
-func (im *importRun) disable(ctx context.Context, id string) error {
-	v, err := im.s.LockVehicleTx(ctx, im.tx, im.organizationID, id)
-	if err != nil {
-		return err
+	level := Vehicle{BatteryPercent: f.BatteryPercent, FuelPercent: f.FuelPercent}
+	switch {
+	case f.Location == nil:
+		return Removed, ""
+	case f.State == NonOperational && slices.Contains(Available.Events(NonOperational), f.LastEvent):
+		return Available, f.LastEvent
+	case f.State == NonOperational: // the reason is not in the file; maintenance is the one that no report ends
+		return Available, "maintenance"
+	case level.batteryBelow(settings.LowBatteryPercent):
+		return Available, "battery_low"
 	}
-	_, err = im.s.UpdateVehicleTx(ctx, im.tx, im.organizationID, v, VehicleChange{State: optional.Of(NonOperational)}, im.by)
-	return err
-}
-
-// importedState is the state of an imported vehicle. Rides are not imported, so a
-// vehicle with a ride becomes available if it has a location. A vehicle out of
-// service remains so.
-func importedState(n *NewVehicle) VehicleState {
-	switch n.State {
-	case VehicleReserved, OnTrip:
-		if n.Location != nil {
-			return Available
-		}
-		return Removed
-	case NonOperational, NonContactable, Missing:
-		return Removed
-	}
-	return n.State
+	return Available, ""
 }

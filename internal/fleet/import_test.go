@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,7 +10,10 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 )
 
 var byUser = fleet.Actor{Type: "user", ID: "user-1"}
@@ -188,39 +192,206 @@ func BenchmarkImport(b *testing.B) {
 	}
 }
 
-// TestImportStates checks the state of imported vehicles by their state in the
-// file.
+// TestImportStates checks the state of imported vehicles, and why they are in it, by their records in
+// the file.
 func TestImportStates(t *testing.T) {
 	s := newSite(t)
 	var vehicles []string
-	want := map[string]fleet.VehicleState{}
+	type state struct {
+		state fleet.VehicleState
+		event fleet.VehicleEvent
+	}
+	want := map[string]state{}
+	available, low, removed := state{fleet.Available, "provider_drop_off"}, state{fleet.NonOperational, "battery_low"}, state{fleet.Removed, "unspecified"}
 	for i, tt := range []struct {
-		state, location string
-		want            fleet.VehicleState
+		state, event, location, battery string
+		want                            state
 	}{
-		{"removed", here, fleet.Removed}, {"available", here, fleet.Available}, {"reserved", here, fleet.Available}, {"on_trip", here, fleet.Available},
-		{"on_trip", "null", fleet.Removed}, {"non_operational", here, fleet.Removed}, {"non_contactable", here, fleet.Removed}, {"missing", "null", fleet.Removed},
+		{"available", "trip_end", here, "80", available},
+		{"available", "trip_end", here, "null", available},
+		{"available", "trip_end", here, "15", available},
+		{"available", "trip_end", here, "14", low}, // the limit was lower where it comes from
+		{"reserved", "reservation_start", here, "80", available},
+		{"reserved", "reservation_start", here, "8", low},
+		{"on_trip", "trip_start", here, "80", available},
+		{"on_trip", "trip_start", here, "8", low},
+		{"on_trip", "trip_start", "null", "8", removed},
+		{"non_operational", "maintenance", here, "80", state{fleet.NonOperational, "maintenance"}},
+		{"non_operational", "maintenance", here, "8", state{fleet.NonOperational, "maintenance"}},
+		{"non_operational", "system_suspend", here, "80", state{fleet.NonOperational, "system_suspend"}},
+		{"non_operational", "battery_low", here, "8", low},
+		{"non_operational", "battery_low", here, "20", low}, // not ready yet
+		{"non_operational", "comms_restored", here, "80", state{fleet.NonOperational, "maintenance"}},
+		{"non_operational", "", here, "8", state{fleet.NonOperational, "maintenance"}},
+		{"non_operational", "located", "null", "80", removed},
+		{"non_contactable", "comms_lost", here, "80", removed},
+		{"non_contactable", "comms_lost", here, "8", removed},
+		{"missing", "not_located", here, "80", removed},
+		{"missing", "not_located", "null", "8", removed},
+		{"removed", "maintenance_pick_up", here, "80", removed},
+		{"removed", "maintenance_pick_up", here, "8", removed},
+		{"", "", "null", "null", removed},
 	} {
 		code := fmt.Sprintf("S-%d", i)
-		vehicles = append(vehicles, fmt.Sprintf(`{"code": %q, "vehicle_type_id": %q, "state": %q, "location": %s}`, code, s.scooter, tt.state, tt.location))
+		vehicles = append(vehicles, fmt.Sprintf(`{"code": %q, "vehicle_type_id": %q, "state": %q, "last_event": %q, "location": %s, "battery_percent": %s}`,
+			code, s.scooter, tt.state, tt.event, tt.location, tt.battery))
 		want[code] = tt.want
 	}
 	if _, err := s.importText(t, `{"vehicles": [`+strings.Join(vehicles, ",")+"]}"); err != nil {
 		t.Fatal(faults(err))
 	}
-	list, err := db.All(t.Context(), s.db, func(row db.Row) (v fleet.Vehicle, err error) {
-		return v, row.Scan(db.IntoJSON(&v))
-	}, "SELECT doc FROM vehicles")
-	if err != nil || len(list) != len(want) {
-		t.Fatalf("got %d vehicles, %v", len(list), err)
+	list := s.vehicles(t)
+	if len(list) != len(want) {
+		t.Fatalf("got %d vehicles, want %d", len(list), len(want))
 	}
 	for _, v := range list {
-		if v.State != want[v.Code] {
-			t.Errorf("%s: got %s, want %s", v.Code, v.State, want[v.Code])
+		if got := (state{v.State, v.LastEvent}); got != want[v.Code] {
+			t.Errorf("%s: got %s, want %s", v.Code, got, want[v.Code])
 		}
 	}
-	_, err = s.importText(t, fmt.Sprintf(`{"vehicles": [{"code": "S-9", "vehicle_type_id": %q, "state": "gone"}]}`, s.scooter))
+	_, err := s.importText(t, fmt.Sprintf(`{"vehicles": [{"code": "S-99", "vehicle_type_id": %q, "state": "gone"}]}`, s.scooter))
 	wantFaults(t, "no such state", err, "vehicles.0.state invalid_value")
+	_, err = s.importText(t, fmt.Sprintf(`{"vehicles": [{"code": "S-99", "vehicle_type_id": %q, "state": "available", "location": %s, "battery_percent": -1}]}`, s.scooter, here))
+	wantFaults(t, "a level below 0", err, "vehicles.0.battery_percent too_small")
+}
+
+// vehicles returns all vehicles.
+func (s *site) vehicles(t *testing.T) []fleet.Vehicle {
+	t.Helper()
+	list, err := db.All(t.Context(), s.db, func(row db.Row) (v fleet.Vehicle, err error) {
+		return v, row.Scan(db.IntoJSON(&v))
+	}, "SELECT doc FROM vehicles ORDER BY code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestImportOfExport imports an export with a vehicle in each state, with a low battery and without, and
+// then the export of the imported fleet.
+func TestImportOfExport(t *testing.T) {
+	y := newYard(t)
+	type state struct {
+		state fleet.VehicleState
+		event fleet.VehicleEvent
+	}
+	want := map[string]state{}
+	available, low, removed := state{fleet.Available, "provider_drop_off"}, state{fleet.NonOperational, "battery_low"}, state{fleet.Removed, "unspecified"}
+	level := func(percent int64) fleet.VehicleChange {
+		return fleet.VehicleChange{BatteryPercent: optional.Of(percent)}
+	}
+	becomes := func(to fleet.VehicleState, event fleet.VehicleEvent) fleet.VehicleChange {
+		return fleet.VehicleChange{State: optional.Of(to), Event: optional.Of(event)}
+	}
+	nowhere := fleet.VehicleChange{Location: optional.Value[geo.Position]{Set: true, Null: true}}
+	wait := func(d time.Duration) func(v fleet.Vehicle) {
+		return func(v fleet.Vehicle) { y.after(t, v.CreatedAt, d) }
+	}
+	put := func(changes ...fleet.VehicleChange) func(v fleet.Vehicle) {
+		return func(v fleet.Vehicle) {
+			for _, c := range changes {
+				y.putVehicle(t, v.ID, c)
+			}
+		}
+	}
+	ride := func(status fleet.RideStatus, changes ...fleet.VehicleChange) func(v fleet.Vehicle) {
+		return func(v fleet.Vehicle) {
+			y.ride(t, status, v)
+			put(changes...)(v)
+		}
+	}
+	// The first ones wait: the vehicles after them are new.
+	for _, tt := range []struct {
+		act  func(v fleet.Vehicle)
+		is   fleet.VehicleState
+		want state
+	}{
+		{wait(73 * time.Hour), fleet.Missing, removed},
+		{wait(time.Hour), fleet.NonContactable, removed},
+		{func(v fleet.Vehicle) {
+			ride(fleet.Active, level(8))(v)
+			wait(time.Hour)(v)
+		}, fleet.NonContactable, removed},
+		{func(v fleet.Vehicle) {
+			put(becomes(fleet.NonOperational, "off_hours"))(v)
+			wait(time.Hour)(v)
+			put(level(80))(v)
+		}, fleet.NonOperational, state{fleet.NonOperational, "maintenance"}}, // the last event is comms_restored
+		{put(), fleet.Available, available},
+		{put(level(15)), fleet.Available, available},
+		{put(nowhere), fleet.Available, removed},
+		{ride(fleet.Reserved), fleet.VehicleReserved, available},
+		{ride(fleet.Reserved, level(8)), fleet.VehicleReserved, low},
+		{ride(fleet.Active), fleet.OnTrip, available},
+		{ride(fleet.Active, level(8)), fleet.OnTrip, low},
+		{ride(fleet.Active, nowhere), fleet.OnTrip, removed},
+		{put(level(8)), fleet.NonOperational, low},
+		{put(level(8), level(20)), fleet.NonOperational, low},
+		{put(level(8), nowhere), fleet.NonOperational, removed},
+		{put(becomes(fleet.NonOperational, "maintenance")), fleet.NonOperational, state{fleet.NonOperational, "maintenance"}},
+		{put(becomes(fleet.NonOperational, "maintenance"), level(8)), fleet.NonOperational, state{fleet.NonOperational, "maintenance"}},
+		{put(becomes(fleet.NonOperational, "system_suspend")), fleet.NonOperational, state{fleet.NonOperational, "system_suspend"}},
+		{put(becomes(fleet.Removed, "rebalance_pick_up")), fleet.Removed, removed},
+		{put(becomes(fleet.Removed, "rebalance_pick_up"), level(8)), fleet.Removed, removed},
+	} {
+		v := y.vehicle(t)
+		tt.act(v)
+		if is := y.storedVehicle(t, v.ID).State; is != tt.is {
+			t.Fatalf("%s is %s, want %s", v.Code, is, tt.is)
+		}
+		want[v.Code] = tt.want
+	}
+
+	from := y.site
+	for _, name := range []string{"the export", "the export of the import"} {
+		to := newSiteOn(t, dbtest.NewFleet(t), false)
+		(&yard{site: to}).after(t, y.sub.CreatedAt, 100*time.Hour) // no report is from the future
+		made, err := to.importText(t, from.exportText(t))
+		if err != nil || made.Vehicles != len(want) {
+			t.Fatalf("%s: got %+v, %v", name, made, faults(err))
+		}
+		before, after := from.vehicles(t), to.vehicles(t)
+		if len(after) != len(before) {
+			t.Fatalf("%s: got %d vehicles, want %d", name, len(after), len(before))
+		}
+		for i, v := range after {
+			if got := (state{v.State, v.LastEvent}); got != want[v.Code] {
+				t.Errorf("%s: %s: got %s, want %s", name, v.Code, got, want[v.Code])
+			}
+			if b := before[i]; v.Code != b.Code || *v.BatteryPercent != *b.BatteryPercent || (v.Location == nil) != (b.Location == nil) {
+				t.Errorf("%s: got %+v, want %+v", name, v, b)
+			}
+		}
+		from = to
+	}
+}
+
+// exportText returns the subaccount, the plan and the vehicles of a fleet as a file to import.
+func (s *site) exportText(t *testing.T) string {
+	t.Helper()
+	file := map[string][]json.RawMessage{}
+	subs, err := s.Subaccounts(t.Context(), s.db, s.org)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range subs {
+		file["subaccounts"] = append(file["subaccounts"], mustEncode(t, sub))
+	}
+	plans, err := s.Plans(t.Context(), s.db, s.org)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range plans {
+		file["pricing_plans"] = append(file["pricing_plans"], mustEncode(t, p))
+	}
+	err = s.EachVehicle(t.Context(), s.org, fleet.VehicleQuery{}, func(r *fleet.Record) error {
+		file["vehicles"] = append(file["vehicles"], bytes.Clone(r.JSON))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(mustEncode(t, file))
 }
 
 const here = `{"lat": 52.5, "lng": 13.4}`

@@ -288,7 +288,7 @@ func (v *Vehicle) missedValue() any {
 // vehicle's ride has made of it, the change has the events of the ride meanwhile, too.
 func (v *Vehicle) setState(to VehicleState, event VehicleEvent, at time.Time, rideID NullString, by Actor) {
 	if at.Before(v.StateChangedAt.Std()) {
-		at = v.StateChangedAt.Std() // the clock was set back
+		at = v.StateChangedAt.Std() // of an offline ride, which arrives late; or the clock was set back
 	}
 	var rideEvents []VehicleEvent
 	if v.missed != nil && to == v.formerState {
@@ -601,6 +601,12 @@ func (s *Service) CreateVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	if err != nil {
 		return Vehicle{}, err
 	}
+	return s.createVehicle(ctx, tx, a, n, "", by)
+}
+
+// createVehicle is [Service.CreateVehicleTx] for a vehicle that an event takes out of service at once, when
+// it has become available; empty: none does.
+func (s *Service) createVehicle(ctx context.Context, tx *db.Tx, a orgContext, n NewVehicle, out VehicleEvent, by Actor) (Vehicle, error) {
 	var v Vehicle
 	v.RecordHeader, v.Timestamps = s.newRecord(vehiclePrefix, "vehicle", n.SubaccountID, a.now)
 	v.ExternalID, v.Code, v.VehicleTypeID = n.ExternalID, n.Code, n.VehicleTypeID
@@ -622,6 +628,9 @@ func (s *Service) CreateVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 			faults.AddCode("required", "location", "is required for an available vehicle")
 		}
 		v.setState(Available, "provider_drop_off", a.now, "", by)
+		if out != "" {
+			v.setState(NonOperational, out, a.now, "", by)
+		}
 	default:
 		checkOneOf(&faults, "state", n.State, Removed, Available)
 	}
