@@ -186,6 +186,14 @@ func (t *fleetTrigger) ride(ctx context.Context, name event.Name) (string, error
 	return id, nil
 }
 
+// vehicleLike creates an available vehicle like another one.
+func (t *fleetTrigger) vehicleLike(ctx context.Context, tx *db.Tx, like *fleet.Vehicle) (fleet.Vehicle, error) {
+	return t.CreateVehicleTx(ctx, tx, t.organizationID, fleet.NewVehicle{
+		SubaccountID: like.SubaccountID, Code: "TEST-" + randomHex(4), VehicleTypeID: like.VehicleTypeID,
+		State: fleet.Available, Location: like.Location, BatteryPercent: new(int64(100)),
+	}, t.by)
+}
+
 // vehicle creates a vehicle like another one, and changes it until the event has happened.
 func (t *fleetTrigger) vehicle(ctx context.Context, name event.Name) (string, error) {
 	vehicles, err := t.vehicles(ctx)
@@ -194,9 +202,7 @@ func (t *fleetTrigger) vehicle(ctx context.Context, name event.Name) (string, er
 	}
 	like := &vehicles[0]
 	id, err := t.write(ctx, func(tx *db.Tx) (string, error) {
-		v, err := t.CreateVehicleTx(ctx, tx, t.organizationID, fleet.NewVehicle{
-			SubaccountID: like.SubaccountID, Code: "TEST-" + randomHex(4), VehicleTypeID: like.VehicleTypeID, State: fleet.Available, Location: like.Location,
-		}, t.by)
+		v, err := t.vehicleLike(ctx, tx, like)
 		if err != nil {
 			return "", err
 		}
@@ -235,14 +241,18 @@ func (t *fleetTrigger) vehicle(ctx context.Context, name event.Name) (string, er
 	})
 }
 
-// task creates a task of the first available vehicle, and changes it until the event has happened.
+// task creates a task of a vehicle like another one, and changes it until the event has happened.
 func (t *fleetTrigger) task(ctx context.Context, name event.Name) (string, error) {
 	vehicles, err := t.vehicles(ctx)
 	if err != nil {
 		return "", err
 	}
 	id, err := t.write(ctx, func(tx *db.Tx) (string, error) {
-		task, err := t.CreateTaskTx(ctx, tx, t.organizationID, fleet.NewTask{VehicleID: vehicles[0].ID, Kind: fleet.Inspection, Title: "Test"}, t.by)
+		v, err := t.vehicleLike(ctx, tx, &vehicles[0])
+		if err != nil {
+			return "", err
+		}
+		task, err := t.CreateTaskTx(ctx, tx, t.organizationID, fleet.NewTask{VehicleID: v.ID, Kind: fleet.Inspection, Title: "Test"}, t.by)
 		return task.ID, err
 	})
 	if err != nil || name == event.TaskCreated {
@@ -318,10 +328,7 @@ func (t *fleetTrigger) alert(ctx context.Context, name event.Name) (string, erro
 				return "", err
 			}
 		}
-		v, err := t.CreateVehicleTx(ctx, tx, t.organizationID, fleet.NewVehicle{
-			SubaccountID: like.SubaccountID, Code: "TEST-" + randomHex(4), VehicleTypeID: like.VehicleTypeID,
-			State: fleet.Available, Location: like.Location, BatteryPercent: new(int64(50)),
-		}, t.by)
+		v, err := t.vehicleLike(ctx, tx, like)
 		if err != nil {
 			return "", err
 		}

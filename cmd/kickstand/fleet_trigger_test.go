@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -124,4 +125,42 @@ func TestFleetTriggerAtOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The tasks of triggers leave the vehicles of the sandbox without open tasks.
+func TestFleetTriggerTasks(t *testing.T) {
+	d := dbtest.NewFleet(t)
+	trigger := fleetTrigger{&app.Fleet{Service: fleet.Open(fleet.Config{DB: d}), DB: d}, "org-1", fleet.Actor{Type: "system"}}
+	if err := trigger.Provision(t.Context(), fleet.Organization{ID: trigger.organizationID, Name: "Acme"}); err != nil {
+		t.Fatal(err)
+	}
+	vehicles, err := trigger.vehicles(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, v := range vehicles {
+		ids = append(ids, v.ID)
+	}
+	before, err := trigger.VehiclesWithOpenTasks(t.Context(), d, trigger.organizationID, ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []event.Name{event.TaskCreated, event.TaskUpdated, event.TaskOverdue, event.TaskDone} {
+		id, err := trigger.make(t.Context(), name)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		task, err := trigger.Task(t.Context(), d, trigger.organizationID, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(ids, task.VehicleID) {
+			t.Errorf("%s created a task of the vehicle %s of the sandbox", name, task.VehicleID)
+		}
+	}
+	after, err := trigger.VehiclesWithOpenTasks(t.Context(), d, trigger.organizationID, ids)
+	if err != nil || !maps.Equal(after, before) {
+		t.Errorf("vehicles with open tasks: %v, %v; want %v", after, err, before)
+	}
 }
