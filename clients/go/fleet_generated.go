@@ -3488,7 +3488,7 @@ type QuoteRequest struct {
 //
 // At least one is not 0.
 type Recurrence struct {
-	// From the completion.
+	// From the completion, in the time zone of the subaccount.
 	Days int64 `json:"days"`
 	// From the odometer at the completion.
 	Meters int64 `json:"meters"`
@@ -3499,7 +3499,7 @@ type Recurrence struct {
 //
 // At least one is not 0.
 type RecurrenceInput struct {
-	// From the completion.
+	// From the completion, in the time zone of the subaccount.
 	Days Optional[int64] `json:"days,omitzero"`
 	// From the odometer at the completion.
 	Meters Optional[int64] `json:"meters,omitzero"`

@@ -540,7 +540,8 @@ func (s *Service) emitTask(ctx context.Context, tx *db.Tx, a orgContext, before,
 }
 
 // insertNextTask creates the task that follows one that recurs and is done. Its distance counts
-// from the present odometer, or from the former due odometer if that is unknown.
+// from the present odometer, or from the former due odometer if that is unknown; its days are those of
+// the subaccount's time zone.
 func (s *Service) insertNextTask(ctx context.Context, tx *db.Tx, a orgContext, done *Task) error {
 	next := Task{
 		VehicleID: done.VehicleID, Kind: done.Kind, Title: done.Title, Description: done.Description, State: TaskOpen, Priority: done.Priority,
@@ -553,7 +554,15 @@ func (s *Service) insertNextTask(ctx context.Context, tx *db.Tx, a orgContext, d
 		next.Checklist[i] = TaskItem{Text: next.Checklist[i].Text}
 	}
 	if days := done.Recurrence.Days; days > 0 {
-		next.DueAt = rfc3339.Time(done.ClosedAt.Std().AddDate(0, 0, int(days)))
+		sub, _, err := s.subaccount(ctx, tx, a.id, done.SubaccountID)
+		if err != nil {
+			return err
+		}
+		zone, err := time.LoadLocation(sub.TimeZone)
+		if err != nil {
+			return fmt.Errorf("time zone of a subaccount: %w", err)
+		}
+		next.DueAt = rfc3339.Time(done.ClosedAt.Std().In(zone).AddDate(0, 0, int(days)).UTC())
 	}
 	if meters := done.Recurrence.Meters; meters > 0 {
 		from := cmp.Or(done.vehicle.OdometerMeters, done.DueOdometerMeters, new(int64))

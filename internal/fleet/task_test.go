@@ -10,9 +10,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/fleet/track"
@@ -289,6 +291,27 @@ func TestTaskRecurs(t *testing.T) {
 		t.Error("a cancelled task recurs")
 	}
 	y.sound(t)
+}
+
+// A task that recurs is due at the same time of day as the former one was done, by the subaccount's clocks.
+func TestTaskRecursInTimeZone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // from 2000-01-01; the clocks of Berlin are changed on 03-26 and 10-29
+		y := furnish(t, newSiteOn(t, dbtest.NewFleetSQLite(t), true))
+		y.changeSub(t, fleet.SubaccountChange{TimeZone: optional.Of("Europe/Berlin")})
+		v := y.vehicle(t)
+		for days, want := range map[int64]time.Duration{
+			84:  84 * 24 * time.Hour, // 03-25
+			90:  90*24*time.Hour - time.Hour,
+			330: 330 * 24 * time.Hour,
+		} {
+			task := y.task(t, v, func(n *fleet.NewTask) { n.Recurrence = &fleet.Recurrence{Days: days} })
+			done := y.putTask(t, task.ID, is(fleet.TaskDone))
+			next := y.storedTask(t, string(done.NextTaskID))
+			if due := next.DueAt.Std().Sub(done.ClosedAt.Std()); due != want {
+				t.Errorf("%d days: due after %v, want %v", days, due, want)
+			}
+		}
+	})
 }
 
 // Time and distance make tasks overdue, by reports and by requests alike.

@@ -1718,7 +1718,7 @@ export interface QuoteRequest {
 
 /** At least one is not 0. */
 export interface Recurrence {
-  /** From the completion. */
+  /** From the completion, in the time zone of the subaccount. */
   days: number;
   /** From the odometer at the completion. */
   meters: number;
@@ -1726,7 +1726,7 @@ export interface Recurrence {
 
 /** At least one is not 0. */
 export interface RecurrenceInput {
-  /** From the completion. */
+  /** From the completion, in the time zone of the subaccount. */
   days?: number | undefined;
   /** From the odometer at the completion. */
   meters?: number | undefined;

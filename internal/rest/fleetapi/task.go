@@ -56,7 +56,7 @@ var taskRecord = record("task", "Work on a vehicle.",
 	schema.Member{Name: "due_odometer_meters", Type: schema.Int(0, maxExact), Access: schema.Writable, Nullable: true, Doc: "Due when the vehicle's odometer reaches it."},
 	schema.Member{Name: "overdue", Type: schema.Bool(), Doc: "The task is not closed, and past due_at or due_odometer_meters."},
 	schema.Member{Name: "recurrence", Type: schema.Nested(&schema.Record{Name: "recurrence", Doc: "At least one is not 0.", Members: []schema.Member{
-		{Name: "days", Type: schema.Int(0, 3650), Access: schema.Writable, Doc: "From the completion.", Example: 90},
+		{Name: "days", Type: schema.Int(0, 3650), Access: schema.Writable, Doc: "From the completion, in the time zone of the subaccount.", Example: 90},
 		{Name: "meters", Type: schema.Int(0, 10_000_000), Access: schema.Writable, Doc: "From the odometer at the completion.", Example: 500000},
 	}}), Access: schema.Writable, Nullable: true, Doc: "When the task is done, the next one is created, due after this interval."},
 	schema.Member{Name: "takes_vehicle_out", Type: schema.Bool(), Access: schema.Writable, Doc: "The vehicle is out of service (`non_operational`, event `maintenance`) until the task is closed; one on a ride from its end. A task that a recurrence created does so once it is in progress."},

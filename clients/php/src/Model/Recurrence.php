@@ -13,7 +13,7 @@ use Kickstand\Record;
 final class Recurrence extends Record
 {
     private function __construct(
-        /** From the completion. */
+        /** From the completion, in the time zone of the subaccount. */
         public readonly int $days,
         /** From the odometer at the completion. */
         public readonly int $meters,

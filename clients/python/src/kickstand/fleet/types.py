@@ -1289,7 +1289,7 @@ class Recurrence(Record):
     """At least one is not 0."""
 
     days: int
-    """From the completion."""
+    """From the completion, in the time zone of the subaccount."""
     meters: int
     """From the odometer at the completion."""
 
@@ -1298,7 +1298,7 @@ class RecurrenceInput(TypedDict, total=False):
     """At least one is not 0."""
 
     days: int
-    """From the completion."""
+    """From the completion, in the time zone of the subaccount."""
     meters: int
     """From the odometer at the completion."""
 

@@ -1498,7 +1498,7 @@ module Kickstand
 
   # At least one is not 0.
   class Recurrence < Record
-    # @return [Integer] From the completion.
+    # @return [Integer] From the completion, in the time zone of the subaccount.
     member :days
     # @return [Integer] From the odometer at the completion.
     member :meters

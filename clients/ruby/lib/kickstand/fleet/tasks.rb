@@ -81,7 +81,7 @@ module Kickstand
       # @param metadata [Hash{String => String}, nil] Your own. A PUT merges it key by key; null removes a key.
       # @param priority [String] Defaults to normal. One of {TaskPriority}.
       # @param recurrence [Hash, Record, nil] When the task is done, the next one is created, due after this interval.
-      # @option recurrence [Integer] :days From the completion.
+      # @option recurrence [Integer] :days From the completion, in the time zone of the subaccount.
       # @option recurrence [Integer] :meters From the odometer at the completion.
       # @param subaccount_id [String] Defaults to the only subaccount in the API key's scope.
       # @param takes_vehicle_out [Boolean] The vehicle is out of service (`non_operational`, event `maintenance`) until
@@ -136,7 +136,7 @@ module Kickstand
       # @param metadata [Hash{String => String}, nil] Your own. A PUT merges it key by key; null removes a key.
       # @param priority [String] Defaults to normal. One of {TaskPriority}.
       # @param recurrence [Hash, Record, nil] When the task is done, the next one is created, due after this interval.
-      # @option recurrence [Integer] :days From the completion.
+      # @option recurrence [Integer] :days From the completion, in the time zone of the subaccount.
       # @option recurrence [Integer] :meters From the odometer at the completion.
       # @param state [String] open at creation. done and cancelled are final. One of {TaskState}.
       # @param takes_vehicle_out [Boolean] The vehicle is out of service (`non_operational`, event `maintenance`) until
