@@ -334,7 +334,9 @@ func (p *pages) exportAnalytics(w http.ResponseWriter, r *web.Request) error {
 	}
 	h.Set("Content-Type", "text/csv; charset=utf-8; header=present")
 	h.Set("Content-Disposition", `attachment; filename="utilization.csv"`)
-	_ = csv.NewWriter(w).WriteAll(rows) // fails only if the client has disconnected
+	out := csv.NewWriter(w)
+	out.UseCRLF = true
+	_ = out.WriteAll(rows) // fails only if the client has disconnected
 	return nil
 }
 

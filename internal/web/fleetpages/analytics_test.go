@@ -40,6 +40,9 @@ func TestAnalyticsPage(t *testing.T) {
 	d.Want("Week of", "time zone "+tokyo.TimeZone, "¥", "Table of Revenue per vehicle and day")
 
 	a := y.agent.Get("/sandbox/fleet/analytics/export?days=7&subaccount=" + tokyo.ID)
+	if text := a.Body.String(); strings.Count(text, "\r\n") != 8 || strings.Count(text, "\n") != 8 {
+		t.Errorf("lines do not end in CRLF: %q", text)
+	}
 	rows, err := csv.NewReader(a.Body).ReadAll()
 	if err != nil || a.Code != 200 || len(rows) != 8 || !strings.HasPrefix(a.Header().Get("Content-Type"), "text/csv") {
 		t.Fatalf("got %d, %d rows, %v", a.Code, len(rows), err)

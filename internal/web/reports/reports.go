@@ -445,6 +445,7 @@ func (p *pages) export(w http.ResponseWriter, r *web.Request) error {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	out := csv.NewWriter(w)
+	out.UseCRLF = true
 	_ = out.WriteAll(rows) // fails only if the client has disconnected
 	return nil
 }

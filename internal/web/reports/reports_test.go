@@ -48,6 +48,9 @@ func (h *harness) ticket(organizationID string, created time.Time, channel, assi
 func (h *harness) rows(b *webtest.Browser, path string) [][]string {
 	h.t.Helper()
 	w := b.Get(path)
+	if text := w.Body.String(); strings.Count(text, "\r\n") != strings.Count(text, "\n") {
+		h.t.Errorf("%s: lines do not end in CRLF: %q", path, text)
+	}
 	rows, err := csv.NewReader(w.Body).ReadAll()
 	if w.Code != http.StatusOK || err != nil || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/csv") {
 		h.t.Fatalf("%s: %d, %v", path, w.Code, err)
