@@ -312,8 +312,13 @@ func (s *Service) expireRide(ctx context.Context, tx *db.Tx, a orgContext, r Rid
 	}
 	before := r
 	end := rideEnd{at: due, reason: "max_duration", by: systemActor}
-	if longest := r.StartedAt.Std().Add(time.Duration(a.settings.MaxRideMinutes) * time.Minute); r.backdated() && longest.Before(due) {
+	// The app of a late ride could end it until now. It ends as if it had been on time, but not before what
+	// the app has sent meanwhile.
+	if longest := r.StartedAt.Std().Add(time.Duration(a.settings.MaxRideMinutes) * time.Minute); r.backdated() && due.Equal(r.CreatedAt.Std().Add(offlineGrace)) && longest.Before(due) {
 		end.at, end.late = longest, true
+		if longest.Before(r.pauseAt.Std()) {
+			end.at = r.pauseAt.Std()
+		}
 	}
 	var err error
 	if r.Status == Reserved {
@@ -626,6 +631,9 @@ func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 		if version, active, err = planVersionAt(ctx, tx, a.id, plan, start); err != nil {
 			return err
 		}
+	}
+	if !active && version != plan.Version {
+		return conflict("no_pricing_plan", "the applicable pricing plan was not active when the ride started")
 	}
 	if !active {
 		return conflict("no_pricing_plan", "the applicable pricing plan is not active")

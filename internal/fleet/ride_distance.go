@@ -235,8 +235,10 @@ func (s *Service) correctDistanceTx(ctx context.Context, tx *db.Tx, organization
 	if err := s.measureDistance(ctx, tx, organizationID, &r, p.subaccount.vehicleType(r.vehicleTypeID), reading{}); err != nil {
 		return err
 	}
+	// What is left of a track would lower the price. The retention counts, too: a previous version of the
+	// program stores no time of deletion.
 	deleted, err := tracksDeletedBefore(ctx, tx, organizationID) // after the track was read
-	if err != nil || r.StartedAt.Std().Before(deleted) {         // what is left of a track would lower the price
+	if start := r.StartedAt.Std(); err != nil || start.Before(deleted) || start.Before(a.now.AddDate(0, 0, -int(a.settings.TrackRetentionDays))) {
 		return err
 	}
 	if before.distanceSource == distanceOdometer && (r.distanceSource != distanceOdometer || *r.DistanceMeters < *before.DistanceMeters) {

@@ -292,3 +292,41 @@ func TestOfflineRideEndsByItself(t *testing.T) {
 		t.Errorf("it ended after %d seconds and %d meters, %f meters away", r.DurationSeconds, *r.DistanceMeters, d)
 	}
 }
+
+// TestOfflineRideOutlivesGrace: a ride that goes on after its app could end it ends like others, also if the
+// longest duration is lowered, and not before what the app has sent.
+func TestOfflineRideOutlivesGrace(t *testing.T) {
+	y := newYard(t)
+	y.changeSettings(t, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(600)), ContactLostMinutes: optional.Of(int64(1000))})
+	v := y.vehicle(t)
+	late := func(ago time.Duration) fleet.Ride {
+		r, err := y.tryRide(t, fleet.NewRide{
+			VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID), StartedAt: optional.Of(rfc3339.Time(y.clock(t).Add(-ago))),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	y.travel(t, time.Hour)
+	r := late(5 * time.Minute)
+	y.travel(t, 3*time.Hour)
+	lowered := y.clock(t)
+	y.changeSettings(t, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(120))})
+	y.travel(t, time.Minute)
+	if r = y.storedRide(t, r.ID); r.Status != fleet.Completed || r.EndedAt.Std().Before(lowered) {
+		t.Errorf("it ended at %s, before %s", r.EndedAt.Std(), lowered)
+	}
+
+	y.travel(t, 5*time.Hour)
+	r = late(4 * time.Hour)
+	y.travel(t, 2*time.Minute)
+	r = y.put(t, r.ID, to(fleet.Paused))
+	y.travel(t, 8*time.Minute)
+	y.put(t, r.ID, to(fleet.Active))
+	resumed := y.clock(t)
+	y.travel(t, 10*time.Minute)
+	if r = y.storedRide(t, r.ID); r.Status != fleet.Completed || r.EndedAt.Std().Before(resumed) || r.PausedSeconds != 8*60 {
+		t.Errorf("it ended at %s, before %s, with a pause of %d seconds", r.EndedAt.Std(), resumed, r.PausedSeconds)
+	}
+}

@@ -230,7 +230,7 @@ func rescheduleLateRides(ctx context.Context, tx *db.Tx, a orgContext, settings 
 		if !r.backdated() {
 			continue
 		}
-		if err := tx.Queue(ctx, "UPDATE rides SET due_at = $3 WHERE organization_id = $1 AND id = $2", a.id, r.ID, db.Time(r.due(settings))); err != nil {
+		if err := tx.Queue(ctx, "UPDATE rides SET due_at = $3 WHERE organization_id = $1 AND id = $2 AND status IN ('active', 'paused')", a.id, r.ID, db.Time(r.due(settings))); err != nil {
 			return fmt.Errorf("reschedule a ride: %w", err)
 		}
 	}

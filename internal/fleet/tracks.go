@@ -78,16 +78,10 @@ var errEnough = errors.New("fleet: no more records are needed")
 // pruneTracks deletes the tracks that are older than their organizations keep them.
 func (s *Service) pruneTracks(ctx context.Context) error {
 	return s.eachFleet(ctx, func(a orgContext) error {
-		before := track.Start(a.now.AddDate(0, 0, -int(a.settings.TrackRetentionDays)).UnixMilli()) * 1000
 		err := db.Steps(ctx, func() (more bool, err error) {
 			err = s.db.Write(ctx, func(tx *db.Tx) error {
-				n, err := tx.Exec(ctx, `DELETE FROM tracks WHERE (organization_id, vehicle_id, start_at) IN
-					(SELECT organization_id, vehicle_id, start_at FROM tracks WHERE organization_id = $1 AND start_at < $2 ORDER BY start_at LIMIT $3)`, a.id, before, pruneBatch)
-				more = n == pruneBatch
-				if err != nil {
-					return err
-				}
-				return tx.Queue(ctx, "UPDATE settings SET tracks_deleted_before = $2 WHERE organization_id = $1 AND tracks_deleted_before < $2", a.id, before)
+				more, err = pruneSomeTracks(ctx, tx, s, a.id)
+				return err
 			})
 			return more, err
 		})
@@ -96,6 +90,25 @@ func (s *Service) pruneTracks(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// pruneSomeTracks deletes expired tracks of an organization and reports whether there may be more.
+func pruneSomeTracks(ctx context.Context, tx *db.Tx, s *Service, organizationID string) (more bool, err error) {
+	settings, _, err := s.LockSettingsTx(ctx, tx, organizationID) // before the tracks, as a reset of the sandbox does
+	if err != nil {
+		return false, ignoreAbsent(err)
+	}
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return false, err
+	}
+	before := track.Start(a.now.AddDate(0, 0, -int(settings.TrackRetentionDays)).UnixMilli()) * 1000
+	n, err := tx.Exec(ctx, `DELETE FROM tracks WHERE (organization_id, vehicle_id, start_at) IN
+		(SELECT organization_id, vehicle_id, start_at FROM tracks WHERE organization_id = $1 AND start_at < $2 ORDER BY start_at LIMIT $3)`, organizationID, before, pruneBatch)
+	if err != nil {
+		return false, err
+	}
+	return n == pruneBatch, tx.Queue(ctx, "UPDATE settings SET tracks_deleted_before = $2 WHERE organization_id = $1 AND tracks_deleted_before < $2", organizationID, before)
 }
 
 // tracksDeletedBefore returns the time before which tracks have been deleted. A track that was read before

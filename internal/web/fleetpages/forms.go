@@ -456,6 +456,11 @@ func (t *formInput) metadata(stored map[string]string) map[string]string {
 	for _, line := range web.Lines(t.Get("metadata")) {
 		name, value, ok := strings.Cut(line, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		for was := range stored { // an edited value of a name with a colon
+			if rest, found := strings.CutPrefix(line, was+":"); found && len(was) > len(name) {
+				name, value = was, strings.TrimSpace(rest)
+			}
+		}
 		if was, unedited := names[line]; unedited {
 			name, value, ok = was, stored[was], true
 		}
@@ -611,16 +616,20 @@ func (p *pages) confirmed(w http.ResponseWriter, r *web.Request, page web.Page, 
 }
 
 // change runs a change. If fields are invalid, it sets their errors and returns
-// false.
+// false. The error is Conflict if the form of a new record was saved before.
 func (p *pages) change(r *web.Request, fields web.Fields, t *formInput, fn func(ctx context.Context, tx *db.Tx) error) (bool, error) {
 	err := t.v.Err()
+	var saved error
 	if err == nil {
 		err = t.inRows(p.write(r, func(ctx context.Context, tx *db.Tx) error {
-			if err := p.once(ctx, tx, r, t); err != nil {
-				return err
+			if saved = p.once(ctx, tx, r, t); saved != nil {
+				return saved
 			}
 			return fn(ctx, tx)
 		}))
+	}
+	if saved != nil {
+		return false, saved
 	}
 	if err == nil {
 		return true, nil

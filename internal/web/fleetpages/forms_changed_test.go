@@ -372,6 +372,10 @@ func TestLines(t *testing.T) {
 	if got, err := l.Vehicle(t.Context(), l.db, l.organization.ID, v.ID); err != nil || !maps.Equal(got.Metadata, map[string]string{"a:b": "v", "depot": "south"}) {
 		t.Errorf("got %v, %v", got.Metadata, err)
 	}
+	y.admin.Follow(y.admin.Post(path, with(formOf(y.admin.Page(path)), "metadata", "a:b: w\ndepot: south")))
+	if got, err := l.Vehicle(t.Context(), l.db, l.organization.ID, v.ID); err != nil || got.Metadata["a:b"] != "w" {
+		t.Errorf("an edited value: got %v, %v", got.Metadata, err)
+	}
 	form = formOf(y.admin.Page(path))
 	for text, want := range map[string]string{
 		"depot: " + strings.Repeat("x", 501): "in “depot”.",
@@ -394,7 +398,6 @@ func TestFormSentTwice(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
 	v := l.vehicle()
-	const again = "This form was saved before, and nothing was changed now."
 	square := "52.50, 13.30\n52.50, 13.40\n52.55, 13.40\n52.55, 13.30"
 	at := "/fleet/subaccounts/" + l.sub.ID
 	for _, tt := range []struct {
@@ -426,7 +429,7 @@ func TestFormSentTwice(t *testing.T) {
 		}
 		form.Set(tt.field, "First")
 		y.admin.Follow(y.admin.Post(tt.path, form))
-		y.admin.WantRefused(y.admin.Post(tt.path, form), http.StatusUnprocessableEntity).Want(again)
+		y.admin.WantRefused(y.admin.Post(tt.path, form), http.StatusConflict).Want("This form was saved before. Nothing was changed.")
 		if got := count() - before; got != 1 {
 			t.Errorf("%s: %d rows were added, want 1", tt.path, got)
 		}

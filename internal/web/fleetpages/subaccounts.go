@@ -488,7 +488,7 @@ func (p *pages) removeFromSubaccount(w http.ResponseWriter, r *web.Request, what
 		_, change := drop(now)
 		return change, "", nil
 	})
-	if e, ok := errors.AsType[*problem.Error](err); ok && len(e.Issues) > 0 {
+	if e, ok := errors.AsType[*problem.Error](err); ok && len(e.Issues) > 0 && what == "vehicle type" {
 		return p.Redirect(w, back, web.Notice{Text: name + " was not deleted, since vehicles, rides, pricing plans, zones or rules use it.", Bad: true})
 	}
 	if err != nil {
