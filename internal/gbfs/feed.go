@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -284,10 +285,8 @@ func (o *source) types(ctx context.Context) ([]vehicleType, error) {
 			if p.ID == string(usual) {
 				shown.DefaultPricingPlanID = p.ID
 			}
-			for _, id := range p.VehicleTypeIDs {
-				if id == t.ID {
-					shown.PricingPlanIDs = append(shown.PricingPlanIDs, p.ID)
-				}
+			if p.ID == string(usual) || slices.Contains(p.VehicleTypeIDs, t.ID) {
+				shown.PricingPlanIDs = append(shown.PricingPlanIDs, p.ID)
 			}
 		}
 		list = append(list, shown)

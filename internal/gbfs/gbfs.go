@@ -2,9 +2,9 @@
 // for older readers, made of the public reads of package fleet (fleet-api.md 9).
 //
 // Each subaccount with an enabled feed is a system. A file is generated on request
-// and cached for half of its time to live, at most 15 seconds, so the number of
-// readers does not affect the database. A change of the subaccount or of a zone
-// invalidates its files at once.
+// and cached for half of its time to live, at most 15 seconds. A change of the subaccount
+// or of a zone invalidates its files at once: each request reads the system for that, which
+// is one small read, and nothing else while the file is cached.
 package gbfs
 
 import (
