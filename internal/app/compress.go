@@ -25,9 +25,12 @@ const (
 	tagSuffix = "-c"
 )
 
-// compressible lists the types of pages, assets, JSON and feeds. Exports, event streams
-// and attachments are not compressed.
-var compressible = []string{"text/html", "text/css", "text/javascript", "application/json", "application/problem+json", "image/svg+xml"}
+// compressible lists the types of pages, assets, JSON, feeds and data for agencies. Exports,
+// event streams and attachments are not compressed.
+var compressible = []string{
+	"text/html", "text/css", "text/javascript", "application/json", "application/problem+json", "image/svg+xml",
+	"application/vnd.mds+json", "text/vnd.mds+csv",
+}
 
 // compressed compresses responses to GET by gzip or zstd, as the client prefers. It
 // leaves a response unchanged if it is marked no-transform, because it shows a secret or

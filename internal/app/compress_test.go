@@ -124,6 +124,23 @@ func TestCompressedSurfaces(t *testing.T) {
 	}
 }
 
+// TestAgencyDataIsCompressed: JSON and reports for agencies, with the version in their types.
+func TestAgencyDataIsCompressed(t *testing.T) {
+	for _, kind := range []string{"application/vnd.mds+json;version=2.0", "text/vnd.mds+csv;version=2.0"} {
+		h, err := compressed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			io.WriteString(w, strings.Repeat("0,", 4*minCompressed))
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := exchange(h, "GET", "/mds/v2/vehicles", map[string]string{"Accept-Encoding": "gzip"})
+		if got := w.Header().Get("Content-Encoding"); got != "gzip" || w.Header().Get("Content-Type") != kind || len(unpacked(t, w)) != 8*minCompressed {
+			t.Errorf("%s: got %q, %d bytes of %s", kind, got, w.Body.Len(), w.Header().Get("Content-Type"))
+		}
+	}
+}
+
 // TestSecretsAreNotCompressed: pages of sign-in, pages that show a secret, and responses
 // to cross-site requests are not compressed.
 func TestSecretsAreNotCompressed(t *testing.T) {
