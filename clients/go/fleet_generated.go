@@ -4002,7 +4002,8 @@ type SubaccountMDSAgency struct {
 	// The issuer of its tokens.
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens.
+	// PEM, without other text; RSA of 2048 to 8192 bits or ECDSA P-256. It verifies the agency's
+	// tokens.
 	PublicKey string `json:"public_key"`
 }
 
@@ -4012,7 +4013,8 @@ type SubaccountMDSAgencyInput struct {
 	// The issuer of its tokens.
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens.
+	// PEM, without other text; RSA of 2048 to 8192 bits or ECDSA P-256. It verifies the agency's
+	// tokens.
 	PublicKey string `json:"public_key"`
 }
 

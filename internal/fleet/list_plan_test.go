@@ -3,8 +3,10 @@ package fleet
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
@@ -20,6 +22,7 @@ type explainer struct {
 	t    *testing.T
 	n    int
 	rare int // scans of the partial index of vehicles
+	seen []string
 }
 
 var (
@@ -42,7 +45,8 @@ func (e *explainer) explain(ctx context.Context, query string, args []any) {
 		e.t.Fatalf("%s: %v", query, err)
 	}
 	e.n++
-	for part := range strings.SplitSeq(query, " UNION ALL ") {
+	e.seen = append(e.seen, lines...)
+	for part := range strings.SplitSeq(query, "UNION ALL ") {
 		part, _, _ = strings.Cut(part, " AND CASE ")
 		for _, bound := range []*regexp.Regexp{lowerBound, upperBound} {
 			if found := bound.FindAllString(part, -1); len(found) > 1 {
@@ -154,6 +158,26 @@ func TestListsGoByIndexes(t *testing.T) {
 	}
 	if e.n < 500 {
 		t.Errorf("statements that were looked at: got %d, want more", e.n)
+	}
+}
+
+// TestPointsReadFewRides: an hour of points for agencies reads the rides of its time, not all later ones.
+func TestPointsReadFewRides(t *testing.T) {
+	d := dbtest.NewFleetSQLite(t)
+	f, m := &filler{t: t, db: d}, newMaker(1)
+	for range 100 {
+		f.ride(m.ride())
+		f.vehicle(m.vehicle())
+	}
+	f.flush()
+	e := &explainer{Querier: d, t: t}
+	of := &MDSArea{OrganizationID: testOrg, Subaccount: Subaccount{ID: "sub_1"}, Now: testNow}
+	g := mdsGroup{of: of, from: testNow.Add(-time.Hour), to: testNow, rides: make(map[string][]mdsRide), changes: make(map[string][]MDSPoint), segments: make(map[string][]mdsSegment)}
+	if err := g.read(t.Context(), e, ""); err != nil || len(g.vehicles) == 0 {
+		t.Fatalf("%d vehicles, %v", len(g.vehicles), err)
+	}
+	if want := "SEARCH rides USING INDEX rides_vehicle (organization_id=? AND vehicle_id=? AND id>? AND id<?)"; !slices.Contains(e.seen, want) {
+		t.Errorf("got %q, want %q", e.seen, want)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -53,19 +54,24 @@ const (
 	maxAgencies     = 20
 	maxPublicKey    = 10_000 // characters
 	minModulusBits  = 2048
+	maxModulusBits  = 8192  // verification with more is slow
 	idMDSAgency     = "_.-" // punctuation of ids of agencies
 	maxMDSAgencyID  = 64
 	pathMDSAgencies = "mds.agencies."
 )
 
-// Key returns the parsed public key.
+// Key returns the parsed public key. Text before or after it is refused: it may be the private key.
 func (a *MDSAgency) Key() (crypto.PublicKey, error) {
-	block, _ := pem.Decode([]byte(a.PublicKey))
+	text := strings.TrimSpace(a.PublicKey)
+	block, rest := pem.Decode([]byte(text))
 	if block == nil {
 		return nil, errors.New("must be a public key in PEM form")
 	}
 	if block.Type != "PUBLIC KEY" {
 		return nil, errors.New("must be a public key in PEM form, which begins with BEGIN PUBLIC KEY")
+	}
+	if len(rest) > 0 || !strings.HasPrefix(text, "-----BEGIN") {
+		return nil, errors.New("must be a single public key in PEM form, without other text")
 	}
 	key, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {
@@ -73,7 +79,7 @@ func (a *MDSAgency) Key() (crypto.PublicKey, error) {
 	}
 	switch k := key.(type) {
 	case *rsa.PublicKey:
-		if k.N.BitLen() >= minModulusBits {
+		if n := k.N.BitLen(); n >= minModulusBits && n <= maxModulusBits {
 			return k, nil
 		}
 	case *ecdsa.PublicKey:
@@ -81,7 +87,7 @@ func (a *MDSAgency) Key() (crypto.PublicKey, error) {
 			return k, nil
 		}
 	}
-	return nil, fmt.Errorf("must be an RSA key of at least %d bits or an ECDSA key of the curve P-256", minModulusBits)
+	return nil, fmt.Errorf("must be an RSA key of %d to %d bits or an ECDSA key of the curve P-256", minModulusBits, maxModulusBits)
 }
 
 func (m *MDS) check(v *problem.Validation) {
@@ -164,28 +170,88 @@ func (s *Service) MDSVehicles(ctx context.Context, of *MDSArea, after string, li
 	if err != nil {
 		return nil, fmt.Errorf("read the vehicles of an area: %w", err)
 	}
-	return list, nil
+	changes := make([]*StateChange, len(list))
+	for i := range list {
+		changes[i] = list[i].Last
+	}
+	return list, withoutReservations(ctx, s.db, of.OrganizationID, changes)
 }
 
 // MDSVehicle returns a vehicle of an area. Error: NotFound.
 func (s *Service) MDSVehicle(ctx context.Context, of *MDSArea, id string) (MDSVehicle, error) {
 	v, err := db.One(ctx, s.db, scanMDSVehicle, mdsVehicles+"= $3", of.OrganizationID, of.Subaccount.ID, id)
-	return v, wrapReadError(err, "vehicle")
+	if err != nil {
+		return v, wrapReadError(err, "vehicle")
+	}
+	return v, withoutReservations(ctx, s.db, of.OrganizationID, []*StateChange{v.Last})
+}
+
+// withoutReservations removes the rides of state changes, some of them nil, that had not started when
+// contact with their vehicles was lost: they are no trips.
+func withoutReservations(ctx context.Context, q db.Querier, organizationID string, changes []*StateChange) error {
+	var lost []*StateChange
+	var rides []string
+	for _, c := range changes {
+		if c != nil && c.State == NonContactable && c.RideID != "" {
+			lost, rides = append(lost, c), append(rides, string(c.RideID))
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	starts := make(map[string]time.Time)
+	_, err := db.All(ctx, q, func(row db.Row) (id string, err error) {
+		var start time.Time
+		if err = row.Scan(&id, db.IntoTime(&start)); err == nil {
+			starts[id] = start
+		}
+		return id, err
+	}, "SELECT id, started_at FROM rides WHERE organization_id = $1 AND id = ANY($2)", organizationID, rides)
+	if err != nil {
+		return fmt.Errorf("read the rides of vehicles out of contact: %w", err)
+	}
+	for _, c := range lost {
+		if start := starts[string(c.RideID)]; start.IsZero() || start.After(c.At.Std()) {
+			c.RideID = ""
+		}
+	}
+	return nil
 }
 
 // MDSTrips returns the trips of an area that ended in a time, by end. Rides that never
-// started are none.
+// started are none. Cancelled ones have an end and a distance, too.
 func (s *Service) MDSTrips(ctx context.Context, of *MDSArea, from, to time.Time) ([]Ride, error) {
 	list, err := db.All(ctx, s.db, func(row db.Row) (r Ride, err error) {
-		err = row.Scan(db.IntoJSON(&r))
+		err = row.Scan(db.IntoJSON(&r), &r.vehicleTypeID, &r.startOdometer)
 		return r, err
-	}, `SELECT doc FROM rides WHERE organization_id = $1 AND ended_at >= $2 AND ended_at < $3
+	}, `SELECT doc, vehicle_type_id, start_odometer FROM rides WHERE organization_id = $1 AND ended_at >= $2 AND ended_at < $3
 		AND coalesce(subaccount_id = $4, FALSE) AND started_at IS NOT NULL ORDER BY ended_at, id`,
 		of.OrganizationID, from.UnixMicro(), to.UnixMicro(), of.Subaccount.ID)
 	if err != nil {
 		return nil, fmt.Errorf("read the trips of an area: %w", err)
 	}
+	for i := range list {
+		if list[i].Status == Cancelled {
+			if err := s.measureCancelled(ctx, of, &list[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return list, nil
+}
+
+// measureCancelled sets the end and the distance of a cancelled ride, which is stored without: it ended
+// where its vehicle was, as the vehicle's state change has it. A vehicle out of contact has no change of
+// the end, but the one when contact was lost, which has its last known place.
+func (s *Service) measureCancelled(ctx context.Context, of *MDSArea, r *Ride) error {
+	var last StateChange
+	err := s.db.QueryRow(ctx, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = $2 AND id < $3 ORDER BY id DESC LIMIT 1",
+		of.OrganizationID, r.VehicleID, idsFrom(eventPrefix, r.EndedAt.Std().Add(time.Millisecond))).Scan(db.IntoJSON(&last))
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return fmt.Errorf("read the end of a cancelled ride: %w", err)
+	}
+	r.EndLocation = last.Location
+	return s.measureDistance(ctx, s.db, of.OrganizationID, r, of.Subaccount.vehicleType(r.vehicleTypeID), reading{})
 }
 
 // MDSChanges returns up to limit state changes of an area's vehicles in a time, by time
@@ -206,7 +272,11 @@ func (s *Service) MDSChanges(ctx context.Context, of *MDSArea, from, to time.Tim
 	if err != nil {
 		return nil, fmt.Errorf("read the state changes of an area: %w", err)
 	}
-	return list, nil
+	changes := make([]*StateChange, len(list))
+	for i := range list {
+		changes[i] = &list[i]
+	}
+	return list, withoutReservations(ctx, s.db, of.OrganizationID, changes)
 }
 
 // MDSPoint is where a vehicle was at a time: a stored report, or a state change.
@@ -304,7 +374,7 @@ type mdsSegment struct {
 }
 
 // read reads the group after a vehicle.
-func (g *mdsGroup) read(ctx context.Context, tx *db.Tx, after string) (err error) {
+func (g *mdsGroup) read(ctx context.Context, tx db.Querier, after string) (err error) {
 	org := g.of.OrganizationID
 	g.vehicles, err = db.All(ctx, tx, func(row db.Row) (id string, err error) {
 		err = row.Scan(&id)
@@ -331,20 +401,25 @@ func (g *mdsGroup) read(ctx context.Context, tx *db.Tx, after string) (err error
 			g.rides[r.vehicleID] = append(g.rides[r.vehicleID], r)
 		}
 		return r, err
-	}, `SELECT vehicle_id, id, started_at, ended_at FROM rides WHERE organization_id = $1 AND vehicle_id = ANY($2) AND id >= $3
+	}, `SELECT vehicle_id, id, started_at, ended_at FROM rides WHERE organization_id = $1 AND vehicle_id = ANY($2) AND id >= $3 AND id < $6
 		AND coalesce(started_at < $5, FALSE) AND coalesce(ended_at >= $4, TRUE) ORDER BY vehicle_id, id`,
-		org, g.vehicles, idsFrom(ridePrefix, g.from.Add(-g.longest)), g.from.UnixMicro(), g.to.UnixMicro())
+		org, g.vehicles, idsFrom(ridePrefix, g.from.Add(-g.longest)), g.from.UnixMicro(), g.to.UnixMicro(), idsFrom(ridePrefix, g.to.Add(maxOfflineRideHours*time.Hour)))
 	if err != nil {
 		return err
 	}
-	_, err = db.All(ctx, tx, func(row db.Row) (c StateChange, err error) {
-		if err = row.Scan(db.IntoJSON(&c)); err == nil && c.Location != nil {
+	changes, err := db.All(ctx, tx, func(row db.Row) (*StateChange, error) {
+		var c StateChange
+		err := row.Scan(db.IntoJSON(&c))
+		if err == nil && c.Location != nil {
 			g.changes[c.VehicleID] = append(g.changes[c.VehicleID], MDSPoint{VehicleID: c.VehicleID, At: c.At.Std(), Change: &c, Location: c.Location, BatteryPercent: c.BatteryPercent})
 		}
-		return c, err
+		return &c, err
 	}, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = ANY($2) AND id >= $3 AND id < $4 ORDER BY vehicle_id, id",
 		org, g.vehicles, idsFrom(eventPrefix, g.from), idsFrom(eventPrefix, g.to))
-	return err
+	if err != nil {
+		return err
+	}
+	return withoutReservations(ctx, tx, org, changes)
 }
 
 // points returns the points of a vehicle.
@@ -400,4 +475,23 @@ func (s *Service) MDSComplete(ctx context.Context, of *MDSArea, to time.Time) (b
 		return false, fmt.Errorf("look up due changes: %w", err)
 	}
 	return !pending, nil
+}
+
+// MDSRidesComplete reports whether all rides of an area that started before a time are known and have
+// ended: none is open, and apps that were offline can no longer send one.
+func (s *Service) MDSRidesComplete(ctx context.Context, of *MDSArea, to time.Time) (bool, error) {
+	a, err := s.orgContext(ctx, s.db, s.db.Now(), of.OrganizationID)
+	if err != nil {
+		return false, err
+	}
+	if of.Now.Before(to.Add(time.Duration(a.settings.OfflineRideHours) * time.Hour)) {
+		return false, nil
+	}
+	var open bool
+	err = s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM rides WHERE organization_id = $1 AND status IN ('reserved', 'active', 'paused')
+		AND coalesce(subaccount_id = $2, FALSE) AND coalesce(started_at < $3, FALSE))`, of.OrganizationID, of.Subaccount.ID, to.UnixMicro()).Scan(&open)
+	if err != nil {
+		return false, fmt.Errorf("look up open rides: %w", err)
+	}
+	return !open, nil
 }

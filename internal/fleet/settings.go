@@ -40,6 +40,9 @@ const (
 	defaultAlertRetentionDays = 730
 )
 
+// maxOfflineRideHours is the greatest value of [Settings.OfflineRideHours].
+const maxOfflineRideHours = 31 * 24
+
 // UnmarshalJSON implements [json.Unmarshaler]. Settings that an older version stored have the
 // defaults of newer fields.
 func (t *Settings) UnmarshalJSON(text []byte) error {
@@ -253,7 +256,7 @@ func (t *Settings) check(v *problem.Validation) {
 	checkRange(v, "contact_lost_minutes", t.ContactLostMinutes, 1, 366*24*60)
 	checkRange(v, "missing_after_hours", t.MissingAfterHours, 1, 366*24)
 	checkRange(v, "track_retention_days", t.TrackRetentionDays, 1, 10*366)
-	checkRange(v, "offline_ride_hours", t.OfflineRideHours, 0, 31*24)
+	checkRange(v, "offline_ride_hours", t.OfflineRideHours, 0, maxOfflineRideHours)
 	checkRange(v, "alert_retention_days", t.AlertRetentionDays, 1, 10*366)
 	if t.MissingAfterHours*60 < t.ContactLostMinutes && !v.Has("missing_after_hours") && !v.Has("contact_lost_minutes") {
 		v.AddCode("too_small", "missing_after_hours", "must not be shorter than contact_lost_minutes, %d", t.ContactLostMinutes)

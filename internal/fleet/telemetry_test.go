@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet/track"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // clock returns the time of the yard's clock, in milliseconds.
@@ -556,6 +557,32 @@ func TestTrackerPosition(t *testing.T) {
 	want := geo.Position{Lat: 52.520008, Lng: 13.404954, AccuracyMeters: new(6.5), Heading: new(90.5), SpeedMPS: new(5.0)}
 	if !w.Location.Equal(&want) || *w.OdometerMeters != 1200 {
 		t.Errorf("got %+v, odometer %d", w.Location, *w.OdometerMeters)
+	}
+}
+
+// TestPointsOfLateRides: a report belongs to a ride that an app sent as late as it may.
+func TestPointsOfLateRides(t *testing.T) {
+	y := newYard(t)
+	y.changeSettings(t, fleet.SettingsChange{OfflineRideHours: optional.Of(int64(31 * 24)), ContactLostMinutes: optional.Of(int64(60 * 24 * 60)), MissingAfterHours: optional.Of(int64(60 * 24))})
+	v := y.vehicle(t)
+	at := y.clock(t).Add(time.Minute).Truncate(time.Second)
+	y.travel(t, 2*time.Minute)
+	y.record(t, report(&v, at, northBy(100)))
+	start := at.Add(-time.Second)
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		return y.AdvanceClockTx(ctx, tx, y.org, start.Add(31*24*time.Hour-500*time.Millisecond))
+	})
+	r, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID), StartedAt: optional.Of(rfc3339.Time(start))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ride := ""
+	err = y.EachMDSPoint(t.Context(), &fleet.MDSArea{OrganizationID: y.org, Subaccount: y.sub}, at, at.Add(time.Second), func(p *fleet.MDSPoint) error {
+		ride += p.RideID
+		return nil
+	})
+	if err != nil || ride != r.ID {
+		t.Errorf("got the ride %q, %v", ride, err)
 	}
 }
 

@@ -294,7 +294,10 @@ func (c *call) recent(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if oldest := c.area.Now.Add(-recentAge); from.Before(oldest) || to.Before(oldest) {
+	if to.Before(from) {
+		return nil, faultf(http.StatusBadRequest, "bad_param", "end_time must not be before start_time.")
+	}
+	if oldest := c.area.Now.Add(-recentAge); from.Before(oldest) {
 		return nil, faultf(http.StatusBadRequest, "bad_param", "start_time and end_time must be within the last two weeks.")
 	}
 	after := ""
@@ -326,7 +329,7 @@ const leastCount = 10
 
 // report returns the report of a month: "2026-10.csv".
 func (c *call) report(ctx context.Context, name string) ([]byte, error) {
-	none := faultf(http.StatusNotFound, "not_found", "There is no such report: reports are YYYY-MM.csv, of months that are over.")
+	none := faultf(http.StatusNotFound, "not_found", "There is no such report: reports are YYYY-MM.csv, of months that are over, once no ride of them can follow.")
 	text, isCSV := strings.CutSuffix(name, ".csv")
 	month, err := time.Parse("2006-01", text)
 	if err != nil || !isCSV {
@@ -338,6 +341,13 @@ func (c *call) report(ctx context.Context, name string) ([]byte, error) {
 	}
 	from, to := period.StartOf(month.Year(), month.Month(), 1, zone), period.StartOf(month.Year(), month.Month()+1, 1, zone)
 	if to.After(c.area.Now) || !to.After(c.area.Subaccount.CreatedAt.Std()) {
+		return nil, none
+	}
+	complete, err := c.service.MDSRidesComplete(ctx, c.area, to)
+	if err != nil {
+		return nil, err
+	}
+	if !complete {
 		return nil, none
 	}
 	var b strings.Builder

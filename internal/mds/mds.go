@@ -213,6 +213,8 @@ func accepts(lines []string, mediaType string) bool {
 // commitTime is the time after the end of an hour in which transactions that began in it may commit.
 const commitTime = time.Minute
 
+const hourLayout = "2006-01-02T15"
+
 // hour returns the hour that a parameter names: "2026-10-25T07", in UTC. Errors: 400 for
 // another form; 404 for hours that are not over or before the area existed; 202 while
 // the data of the hour may still change.
@@ -221,7 +223,7 @@ func (c *call) hour(ctx context.Context, name string) (from, to time.Time, err e
 	if err != nil {
 		return from, to, err
 	}
-	if from, err = time.Parse("2006-01-02T15", text); err != nil {
+	if from, err = time.Parse(hourLayout, text); err != nil || from.Format(hourLayout) != text { // "T7" is parsed, too
 		return from, to, faultf(http.StatusBadRequest, "bad_param", "%s must be an hour in UTC such as 2026-10-25T07.", name)
 	}
 	to = from.Add(time.Hour)

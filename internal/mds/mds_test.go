@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -37,6 +38,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mds"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // schemas is the folder of the official OpenAPI documents, if present.
@@ -412,6 +414,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.advance(time.Now().AddDate(0, 0, 2)) // so that the former month is complete
 	trips, month := map[string]int{}, ""
 	for _, ride := range r.rides() {
 		if ride.Status == fleet.Completed && ride.TripType == fleet.RiderTrip {
@@ -444,6 +447,29 @@ func TestReport(t *testing.T) {
 	}
 	if sum > trips[month] || sum < trips[month]-9*len(lines) {
 		t.Errorf("%d trips, want %d: %s", sum, trips[month], w.Body)
+	}
+
+	// It does not exist while a ride of the month is open, or may come from an app that was offline.
+	now, err := r.fleet.Now(t.Context(), r.db, r.org)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := time.Date(now.In(zone).Year(), now.In(zone).Month()+2, 1, 0, 0, 0, 0, zone)
+	recent := "reports/" + end.AddDate(0, 0, -1).Format("2006-01") + ".csv"
+	r.advance(end.Add(-time.Minute))
+	ride := r.start(r.vehicle("M-1"), fleet.Active)
+	for _, step := range []struct {
+		after time.Duration
+		ends  bool
+		want  int
+	}{{time.Minute, false, 404}, {23 * time.Hour, true, 404}, {24 * time.Hour, false, 200}} {
+		r.advance(end.Add(step.after))
+		if step.ends {
+			r.put(ride.ID, fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of[fleet.NullString]("operator")})
+		}
+		if w := r.get(recent, "", "text/vnd.mds+csv;version=2.0"); w.Code != step.want {
+			t.Errorf("%s after the month: got %d %s, want %d", step.after, w.Code, w.Body, step.want)
+		}
 	}
 
 	// Trips of a type that is removed remain, without its form factor.
@@ -549,10 +575,11 @@ func TestRequests(t *testing.T) {
 	now := time.Now()
 	ms := func(ago time.Duration) string { return fmt.Sprint(now.Add(-ago).UnixMilli()) }
 	for path, want := range map[string]int{
-		"trips": 400, "trips?end_time=2026-10-25": 400, "trips?end_time=2026-10-25T24": 400, "trips?end_time=2026-10-25T07&end_time=2026-10-25T08": 400,
+		"trips": 400, "trips?end_time=2026-10-25": 400, "trips?end_time=2026-10-25T24": 400, "trips?end_time=2026-10-25T7": 400, "trips?end_time=2026-10-25T07&end_time=2026-10-25T08": 400,
 		"trips?end_time=" + hourOf(now): 404, "trips?end_time=1999-01-01T00": 404, "telemetry": 400, "events/historical": 400,
 		"events/recent?start_time=" + ms(time.Hour): 400, "events/recent?start_time=x&end_time=" + ms(0): 400,
-		"events/recent?start_time=" + ms(15*24*time.Hour) + "&end_time=" + ms(0): 400, "events/recent?cursor=x&start_time=" + ms(time.Hour) + "&end_time=" + ms(0): 400,
+		"events/recent?start_time=" + ms(time.Hour) + "&end_time=" + ms(2*time.Hour): 400,
+		"events/recent?start_time=" + ms(15*24*time.Hour) + "&end_time=" + ms(0):     400, "events/recent?cursor=x&start_time=" + ms(time.Hour) + "&end_time=" + ms(0): 400,
 		"vehicles?cursor=x": 400, "vehicles/x": 400, "vehicles/" + uuid.NewString(): 404, "vehicles/status/" + uuid.NewString(): 404, "stops": 404, "": 404, "nothing": 404,
 	} {
 		w := r.get(path, "")
@@ -651,6 +678,7 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	private := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	huge := rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 8192, 1), E: 65537}
 	good := fleet.MDSAgency{ID: "city", Name: "City", PublicKey: public(t, r.key.Public())}
 	with := func(key string) fleet.MDSAgencies {
 		return fleet.MDSAgencies{{ID: "city", Name: "City", PublicKey: key}}
@@ -663,6 +691,9 @@ func TestSettings(t *testing.T) {
 		"invalid_format mds.agencies.0.public_key":        {Agencies: with("none")},
 		"invalid_format mds.agencies.0.public_key (key)":  {Agencies: with(private)},
 		"invalid_format mds.agencies.0.public_key (1024)": {Agencies: with(public(t, small.Public()))},
+		"invalid_format mds.agencies.0.public_key (8193)": {Agencies: with(public(t, &huge))},
+		"invalid_format mds.agencies.0.public_key (pair)": {Agencies: with(good.PublicKey + "\n" + private)},
+		"invalid_format mds.agencies.0.public_key (text)": {Agencies: with(strings.Replace(private, "-----BEGIN", "BEGIN", 1) + good.PublicKey)},
 	} {
 		err := r.update(m)
 		var got string
@@ -908,5 +939,250 @@ func TestTripEndsOutOfContact(t *testing.T) {
 	}
 	if _, err := os.Stat(schemas); err == nil {
 		validate(t, r, "/events/recent", path)
+	}
+}
+
+func (r *rig) write(fn func(tx *db.Tx) error) {
+	r.t.Helper()
+	if err := r.db.Write(r.t.Context(), fn); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// advance sets the clock.
+func (r *rig) advance(to time.Time) {
+	r.t.Helper()
+	r.write(func(tx *db.Tx) error { return r.fleet.AdvanceClockTx(r.t.Context(), tx, r.org, to) })
+}
+
+// vehicle returns a new available vehicle.
+func (r *rig) vehicle(code string) (v fleet.Vehicle) {
+	r.t.Helper()
+	r.write(func(tx *db.Tx) (err error) {
+		v, err = r.fleet.CreateVehicleTx(r.t.Context(), tx, r.org, fleet.NewVehicle{
+			SubaccountID: r.area.ID, Code: code, VehicleTypeID: r.area.VehicleTypes[0].ID, State: fleet.Available, Location: &geo.Position{Lat: 52.52, Lng: 13.4}, BatteryPercent: new(int64(80)),
+		}, fleet.Actor{Type: "system"})
+		return err
+	})
+	return v
+}
+
+// start starts or reserves a ride of a new customer.
+func (r *rig) start(v fleet.Vehicle, status fleet.RideStatus) (ride fleet.Ride) {
+	r.t.Helper()
+	r.write(func(tx *db.Tx) error {
+		c, err := r.fleet.CreateCustomerTx(r.t.Context(), tx, r.org, fleet.NewCustomer{SubaccountID: r.area.ID, Name: "Ada Example"})
+		if err == nil {
+			ride, err = r.fleet.StartRideTx(r.t.Context(), tx, r.org, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID), Status: status}, fleet.Actor{Type: "system"})
+		}
+		return err
+	})
+	return ride
+}
+
+func (r *rig) put(rideID string, c fleet.RideChange) (ride fleet.Ride) {
+	r.t.Helper()
+	r.write(func(tx *db.Tx) error {
+		locked, err := r.fleet.LockRideTx(r.t.Context(), tx, r.org, rideID)
+		if err == nil {
+			ride, err = r.fleet.UpdateRideTx(r.t.Context(), tx, r.org, locked, c, fleet.Actor{Type: "system"})
+		}
+		return err
+	})
+	return ride
+}
+
+func (r *rig) putVehicle(id string, c fleet.VehicleChange) {
+	r.t.Helper()
+	r.write(func(tx *db.Tx) error {
+		v, err := r.fleet.LockVehicleTx(r.t.Context(), tx, r.org, id)
+		if err == nil {
+			_, err = r.fleet.UpdateVehicleTx(r.t.Context(), tx, r.org, v, c, fleet.Actor{Type: "system"})
+		}
+		return err
+	})
+}
+
+func (r *rig) loseContact(vehicleID string) {
+	r.t.Helper()
+	r.write(func(tx *db.Tx) error { return r.fleet.LoseContactTx(r.t.Context(), tx, r.org, vehicleID) })
+}
+
+// eventsOf returns the events of a vehicle since a time, and their path.
+func (r *rig) eventsOf(vehicleID string, since time.Time) (list []record, path string) {
+	r.t.Helper()
+	now, err := r.fleet.Now(r.t.Context(), r.db, r.org)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	path = fmt.Sprintf("events/recent?start_time=%d&end_time=%d", since.UnixMilli(), now.Add(time.Minute).UnixMilli())
+	var got struct{ Events []record }
+	r.read(path, &got)
+	for _, e := range got.Events {
+		if e["device_id"] == uuidOf(r.t, vehicleID) {
+			list = append(list, e)
+		}
+	}
+	return list, path
+}
+
+// status returns the status of a vehicle.
+func (r *rig) status(vehicleID string) record {
+	r.t.Helper()
+	var got struct {
+		Statuses []record `json:"vehicles_status"`
+	}
+	r.read("vehicles/status/"+uuidOf(r.t, vehicleID), &got)
+	return got.Statuses[0]
+}
+
+// TestMissedEvents: the event with which a vehicle is back has those events of its ride that MDS
+// allows in the state that they led to.
+func TestMissedEvents(t *testing.T) {
+	r := newRig(t)
+	v := r.vehicle("OUT-1")
+	ride := r.start(v, fleet.Reserved)
+	r.loseContact(v.ID)
+	r.put(ride.ID, fleet.RideChange{Status: optional.Of(fleet.Active)})
+	r.put(ride.ID, fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of[fleet.NullString]("operator")})
+	r.putVehicle(v.ID, fleet.VehicleChange{BatteryPercent: optional.Of(int64(70))})
+	list, _ := r.eventsOf(v.ID, ride.CreatedAt.Std())
+	last := list[len(list)-1]
+	if got := fmt.Sprint(last["vehicle_state"], last["event_types"], last["trip_ids"]); got != "available[comms_restored trip_end] ["+uuidOf(t, ride.ID)+"]" {
+		t.Errorf("got %s", got)
+	}
+
+	if _, err := os.Stat(schemas); err != nil {
+		t.Skip("the official documents of MDS are not beside the project: ", schemas)
+	}
+	events := map[fleet.VehicleState]fleet.VehicleEvent{
+		fleet.Available: "comms_restored", fleet.VehicleReserved: "comms_restored", fleet.OnTrip: "comms_restored", fleet.NonOperational: "comms_restored",
+		fleet.Removed: "comms_restored", fleet.NonContactable: "comms_lost", fleet.Missing: "not_located",
+	}
+	missed := []fleet.VehicleEvent{"reservation_start", "reservation_cancel", "trip_start", "trip_end", "trip_cancel"}
+	at := time.Now().Truncate(time.Millisecond)
+	r.write(func(tx *db.Tx) error {
+		for state, event := range events {
+			for i := range missed {
+				for j := i; j < len(missed); j++ {
+					c := fleet.StateChange{
+						ID: "evt_" + ulid.MustNew(ulid.Timestamp(at), rand.Reader).String(), VehicleID: v.ID, State: state, Event: event, At: rfc3339.Time(at),
+						Location: v.Location, RideID: fleet.NullString(ride.ID), RideEvents: slices.Compact([]fleet.VehicleEvent{missed[i], missed[j]}),
+					}
+					doc, err := json.Marshal(&c)
+					if err != nil {
+						return err
+					}
+					if _, err := tx.Exec(t.Context(), "INSERT INTO vehicle_events (organization_id, vehicle_id, id, doc) VALUES ($1, $2, $3, $4)", r.org, v.ID, c.ID, string(doc)); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	})
+	list, path := r.eventsOf(v.ID, at)
+	if len(list) < len(events)*len(missed) {
+		t.Errorf("got %d events", len(list))
+	}
+	validate(t, r, "/events/recent", path)
+}
+
+// TestReservationOutOfContact: the loss of contact during a reservation has no trip, also if it becomes one.
+func TestReservationOutOfContact(t *testing.T) {
+	r := newRig(t)
+	since := time.Now().Add(-time.Minute)
+	reserved, starting, riding := r.vehicle("OUT-1"), r.vehicle("OUT-2"), r.vehicle("OUT-3")
+	r.start(reserved, fleet.Reserved)
+	later := r.start(starting, fleet.Reserved)
+	trip := uuidOf(t, r.start(riding, fleet.Active).ID)
+	for _, v := range []fleet.Vehicle{reserved, starting, riding} {
+		r.loseContact(v.ID)
+	}
+	now, err := r.fleet.Now(t.Context(), r.db, r.org)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.advance(now.Add(time.Minute))
+	r.put(later.ID, fleet.RideChange{Status: optional.Of(fleet.Active)})
+	want := map[string]string{reserved.ID: "<nil>", starting.ID: "<nil>", riding.ID: "[" + trip + "]"}
+	for id, want := range want {
+		list, _ := r.eventsOf(id, since)
+		last := list[len(list)-1]
+		if got := fmt.Sprint(last["trip_ids"]); got != want || last["vehicle_state"] != "non_contactable" {
+			t.Errorf("event: got %s of %v, want %s", got, last, want)
+		}
+		if got := fmt.Sprint(r.status(id)["last_event"].(map[string]any)["trip_ids"]); got != want {
+			t.Errorf("status: got %s, want %s", got, want)
+		}
+	}
+	var all struct {
+		Statuses []record `json:"vehicles_status"`
+	}
+	r.read("vehicles/status", &all)
+	for _, s := range all.Statuses {
+		for id, want := range want {
+			if got := fmt.Sprint(s["last_event"].(map[string]any)["trip_ids"]); s["device_id"] == uuidOf(t, id) && got != want {
+				t.Errorf("status in the list: got %s, want %s", got, want)
+			}
+		}
+	}
+	r.advance(now.Add(2 * time.Hour))
+	lost := 0
+	for _, hour := range []string{hourOf(now), hourOf(now.Add(-time.Second))} { // the loss may have been in the one before
+		for _, p := range r.points(hour) {
+			for id, want := range want {
+				at := int64(p["timestamp"].(float64))
+				if p["device_id"] != uuidOf(t, id) || want != "<nil>" || at > now.UnixMilli() {
+					continue
+				}
+				if lost++; p["trip_ids"] != nil {
+					t.Errorf("telemetry has the reservation as a trip: %v", p)
+				}
+			}
+		}
+	}
+	if lost < 4 {
+		t.Errorf("%d points of the reserved vehicles, want at least two of each", lost)
+	}
+}
+
+// TestCancelledTrips end where their vehicles were, and have a distance.
+func TestCancelledTrips(t *testing.T) {
+	r := newRig(t)
+	far := geo.Position{Lat: 52.592, Lng: 13.4} // 8 km to the north
+	for _, code := range []string{"FAR", "FAR-AND-SILENT"} {
+		v, silent := r.vehicle(code), code != "FAR"
+		ride := r.start(v, fleet.Active)
+		now, err := r.fleet.Now(t.Context(), r.db, r.org)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.advance(now.Add(20 * time.Minute))
+		r.putVehicle(v.ID, fleet.VehicleChange{Location: optional.Of(far)})
+		if silent {
+			r.loseContact(v.ID)
+			r.advance(now.Add(25 * time.Minute))
+		}
+		ride = r.put(ride.ID, fleet.RideChange{Status: optional.Of(fleet.Cancelled), CancelReason: optional.Of[fleet.NullString]("operator")})
+		if silent { // back, and elsewhere
+			r.advance(ride.EndedAt.Std().Add(time.Minute))
+			r.putVehicle(v.ID, fleet.VehicleChange{Location: optional.Of(geo.Position{Lat: 52.7, Lng: 13.4})})
+		}
+		r.advance(ride.EndedAt.Std().Add(2 * time.Hour))
+		var got struct{ Trips []record }
+		r.read("trips?end_time="+hourOf(ride.EndedAt.Std()), &got)
+		at := slices.IndexFunc(got.Trips, func(p record) bool { return p["trip_id"] == uuidOf(t, ride.ID) })
+		if at < 0 {
+			t.Fatalf("the trip of %s is missing", v.Code)
+		}
+		trip := got.Trips[at]
+		end := trip["end_location"].(map[string]any)
+		if distance := trip["distance"].(float64); end["lat"] != far.Lat || end["lng"] != far.Lng || distance < 7900 || distance > 8100 {
+			t.Errorf("the trip of %s ends at %v after %v meters", v.Code, end, distance)
+		}
+		if ride.EndLocation != nil || ride.DistanceMeters != nil {
+			t.Errorf("the ride of %s has %v, %v", v.Code, ride.EndLocation, ride.DistanceMeters)
+		}
 	}
 }

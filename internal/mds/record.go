@@ -100,14 +100,29 @@ func (c *call) newEvent(s *fleet.StateChange) (event, error) {
 	device, err := uuidOf(s.VehicleID)
 	id, err2 := uuidOf(s.ID)
 	trips, err3 := tripsOf(s)
-	var types []string
-	for _, t := range s.EventTypes() {
-		types = append(types, string(t))
+	types := []string{string(s.Event)}
+	for _, t := range s.RideEvents {
+		if legal(s.State, t) {
+			types = append(types, string(t))
+		}
 	}
 	return event{
 		DeviceID: device, ProviderID: c.provider(), EventID: id, VehicleState: string(s.State), EventTypes: types,
 		Timestamp: millisOf(s.At), Location: pointOf(s.Location), BatteryPercent: s.BatteryPercent, TripIDs: trips,
 	}, cmp.Or(err, err2, err3)
+}
+
+// legal reports whether MDS allows an event of a ride in the state of its vehicle afterwards. A vehicle
+// that was out of contact may have missed several, of which only the last one led to its state.
+func legal(state fleet.VehicleState, event fleet.VehicleEvent) bool {
+	switch event {
+	case "reservation_start":
+		return state == fleet.VehicleReserved
+	case "trip_start":
+		return state == fleet.OnTrip
+	default: // the ends of rides
+		return state == fleet.Available
+	}
 }
 
 // tripsOf returns the trip of a state change; nil for none. A reservation is no trip.

@@ -2163,7 +2163,7 @@ export interface SubaccountMdsAgency {
   /** The issuer of its tokens. */
   id: string;
   name: string;
-  /** PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens. */
+  /** PEM, without other text; RSA of 2048 to 8192 bits or ECDSA P-256. It verifies the agency's tokens. */
   public_key: string;
 }
 
@@ -2171,7 +2171,7 @@ export interface SubaccountMdsAgencyInput {
   /** The issuer of its tokens. */
   id: string;
   name: string;
-  /** PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens. */
+  /** PEM, without other text; RSA of 2048 to 8192 bits or ECDSA P-256. It verifies the agency's tokens. */
   public_key: string;
 }
 

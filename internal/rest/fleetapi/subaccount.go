@@ -59,7 +59,7 @@ var subaccountRecord = &schema.Record{Name: "subaccount", Doc: "One operating ar
 		schema.Member{Name: "agencies", Access: schema.Writable, Doc: "Those who may read the data.", Type: schema.Array(schema.Object(
 			schema.Member{Name: "id", Type: schema.String(1, 64), Access: schema.Required, Doc: "The issuer of its tokens.", Example: "berlin"},
 			schema.Member{Name: "name", Type: schema.String(1, 256), Access: schema.Required, Example: "City of Berlin"},
-			schema.Member{Name: "public_key", Type: schema.String(1, 10_000), Access: schema.Required, Doc: "PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens.", Example: "-----BEGIN PUBLIC KEY-----\n…\n-----END PUBLIC KEY-----\n"},
+			schema.Member{Name: "public_key", Type: schema.String(1, 10_000), Access: schema.Required, Doc: "PEM, without other text; RSA of 2048 to 8192 bits or ECDSA P-256. It verifies the agency's tokens.", Example: "-----BEGIN PUBLIC KEY-----\n…\n-----END PUBLIC KEY-----\n"},
 		), 20)},
 	)},
 	{Name: "alerts", Access: schema.Writable, Doc: "Information for riders.", Type: schema.Array(schema.Object(

@@ -16,7 +16,10 @@ final class SubaccountMdsAgency extends Record
         /** The issuer of its tokens. */
         public readonly string $id,
         public readonly string $name,
-        /** PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens. */
+        /**
+         * PEM, without other text; RSA of 2048 to 8192 bits or ECDSA P-256. It verifies the agency's
+         * tokens.
+         */
         public readonly string $publicKey,
         \stdClass $source,
     ) {

@@ -1781,7 +1781,9 @@ class SubaccountMdsAgency(Record):
     """The issuer of its tokens."""
     name: str
     public_key: str
-    """PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens."""
+    """PEM, without other text; RSA of 2048 to 8192 bits or ECDSA P-256. It verifies the agency's
+    tokens.
+    """
 
 
 class SubaccountMdsAgencyInput(TypedDict, total=False):
@@ -1791,7 +1793,9 @@ class SubaccountMdsAgencyInput(TypedDict, total=False):
     """The issuer of its tokens."""
     name: Required[str]
     public_key: Required[str]
-    """PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens."""
+    """PEM, without other text; RSA of 2048 to 8192 bits or ECDSA P-256. It verifies the agency's
+    tokens.
+    """
 
 
 class SubaccountMdsInput(TypedDict, total=False):

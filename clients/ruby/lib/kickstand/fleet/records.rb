@@ -1848,7 +1848,8 @@ module Kickstand
     member :id
     # @return [String]
     member :name
-    # @return [String] PEM; RSA of at least 2048 bits or ECDSA P-256. It verifies the agency's tokens.
+    # @return [String] PEM, without other text; RSA of 2048 to 8192 bits or ECDSA P-256. It verifies the agency's
+    #   tokens.
     member :public_key
   end
 
