@@ -16,7 +16,7 @@ func agencyFields(a *fleet.MDSAgency) web.Fields {
 	return web.Fields{
 		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: a.Name},
 		{Name: "id", Label: "Id", Type: "text", Most: 64, Value: a.ID, Help: "The claim iss of its tokens, such as berlin."},
-		{Name: "public_key", Label: "Public key", Type: "textarea", Rows: 6, Most: 10_000, Value: a.PublicKey, Help: "PEM; RSA of at least 2048 bits, or ECDSA P-256."},
+		{Name: "public_key", Label: "Public key", Type: "textarea", Rows: 6, Most: 10_000, Value: a.PublicKey, Help: "PEM, without other text; RSA of 2048 to 8192 bits, or ECDSA P-256."},
 	}
 }
 
