@@ -60,17 +60,21 @@ func (list places) on(view orb.Bound, population int) (found places) {
 }
 
 // FindPlaces returns at most limit places one of whose names has a text, regardless of case and accents:
-// exact names first, then those that begin with it, each by population. A country may follow after a comma:
-// "San Francisco, US".
+// exact names first, then those that begin with it, each by population. The code of a country may follow after
+// a comma: "San Francisco, US". Other words there are ignored.
 func FindPlaces(text string, limit int) []Place {
 	text, country, _ := strings.Cut(text, ",")
 	text, country = fold(strings.TrimSpace(text)), strings.ToUpper(strings.TrimSpace(country))
 	if text == "" {
 		return nil
 	}
+	list := readPlaces()
+	if !slices.ContainsFunc(list, func(p Place) bool { return strings.HasPrefix(p.Country, country) }) {
+		country = ""
+	}
 	var exact, begin, within []Place
-	for _, p := range readPlaces() {
-		if country != "" && !strings.HasPrefix(p.Country, country) {
+	for _, p := range list {
+		if !strings.HasPrefix(p.Country, country) {
 			continue
 		}
 		switch {

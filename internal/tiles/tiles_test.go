@@ -454,7 +454,7 @@ func TestWorld(t *testing.T) {
 func TestFindPlaces(t *testing.T) {
 	for text, want := range map[string]string{
 		"berlin": "Berlin, DE", "munich": "Munich, DE", "sao paulo": "São Paulo, BR",
-		"SAN FRANCISCO": "San Francisco, US", "san francisco, ar": "San Francisco, AR", "lodz": "Łódź, PL", "köln": "Cologne, DE", "pristina": "Pristina, XK", "": "", "zzzz": "",
+		"SAN FRANCISCO": "San Francisco, US", "san francisco, ar": "San Francisco, AR", "lodz": "Łódź, PL", "köln": "Cologne, DE", "pristina": "Pristina, XK", "Paris, France": "Paris, FR", "san francisco, California": "San Francisco, US", "": "", "zzzz": "",
 	} {
 		got := ""
 		if list := tiles.FindPlaces(text, 5); len(list) > 0 {

@@ -107,6 +107,9 @@ type cluster struct {
 	n       int64
 }
 
+// Text is the number in words.
+func (c cluster) Text() string { return web.Count(c.n, "%d vehicle", "%d vehicles") }
+
 // dot is a vehicle on the map.
 type dot struct {
 	ID, Code string
@@ -237,6 +240,9 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	}
 	if b.Heat, b.HeatText, err = p.heat(ctx, r, v, b.Filters.get("heat"), only.Subaccount); err != nil {
 		return err
+	}
+	if b.HeatText != "" && (only.State != nil || only.VehicleTypeID != nil) {
+		b.HeatText += ", by vehicles of any state and type"
 	}
 	for _, s := range mapStates {
 		b.Legend = append(b.Legend, legend{"dot " + string(s), vehicleShapes[s], web.BadgeFor(stateBadges, s).Text})
@@ -543,7 +549,8 @@ func clusters(v mapview.View, squares []fleet.MapCluster, link func(mapview.View
 		c.id, c.boxes = s.ID, append(c.boxes, s.Box)
 		total += s.Count
 	}
-	for _, c := range cells {
+	for _, at := range slices.SortedFunc(maps.Keys(cells), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
+		c := cells[at]
 		if c.n == 1 && len(alone) < mapVehicles {
 			alone = append(alone, c.id)
 			continue

@@ -134,6 +134,7 @@ func TestHeat(t *testing.T) {
 	if d := y.agent.Page("/sandbox/fleet/map?z=12&lat=52.52&lng=13.405&heat=other"); len(d.WithAttr("class", "heat")) > 0 {
 		t.Error("an unknown kind has a heat map")
 	}
+	y.agent.Page("/sandbox/fleet/map?heat=ends&state=available").Want("of the last 30 days, by vehicles of any state and type.")
 	y.agent.Page("/sandbox/fleet/map?z=12&lat=-33&lng=13.405&heat=ends").Want("0 ride ends of the last 30 days")
 }
 
@@ -167,6 +168,34 @@ func TestLargeFleet(t *testing.T) {
 	d := y.agent.Page("/fleet/map?z=2&lat=30&lng=10")
 	if n := len(d.WithAttr("class", "cluster")); n == 0 || n > 200 {
 		t.Errorf("got %d clusters", n)
+	}
+}
+
+// TestScattered: more isolated vehicles than the map draws are clusters of one, the same ones each time.
+func TestScattered(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	const degree = 360 / 256.0 / 1024 // of a unit at zoom 10
+	l.write(func(ctx context.Context, tx *db.Tx) error {
+		for i := range 84 {
+			at := geo.Position{Lat: (260 - 80*float64(i/12)) * degree, Lng: (80*float64(i%12) - 440) * degree}
+			if _, err := l.CreateVehicleTx(ctx, tx, l.organization.ID, fleet.NewVehicle{
+				SubaccountID: l.sub.ID, Code: fmt.Sprintf("D-%03d", i), VehicleTypeID: l.scooter, State: fleet.Available, Location: &at,
+			}, fleet.Actor{Type: "system"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	body := func() string { return y.agent.Get("/fleet/map?z=10&lat=0&lng=0").Body.String() }
+	first := body()
+	if !strings.Contains(first, ">1 vehicle<") || strings.Contains(first, ">1 vehicles<") {
+		t.Error("a cluster of one has no name of its own")
+	}
+	for range 3 {
+		if body() != first {
+			t.Error("the same view has other vehicles")
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 
 // nearestList are the available vehicles nearest to a place on the map.
 type nearestList struct {
-	Place string // "52.52, 13.405"
+	Place string // "52.52000,13.40500"
 	X, Y  string
 	Rows  []nearestRow
 	Close string

@@ -557,6 +557,13 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 	if err != nil {
 		return err
 	}
+	if e, ok := errors.AsType[*problem.Error](t.v.Err()); ok && words.Place != "" {
+		for _, issue := range e.Issues {
+			if issue.Path == "geometry" { // the answers would be those without the zone
+				words.Answers, words.Problem = nil, "Shape "+issue.Message+"."
+			}
+		}
+	}
 	switch {
 	case t.Values == nil:
 		fields.Focus()

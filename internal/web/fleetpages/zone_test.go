@@ -140,6 +140,7 @@ func TestZoneWords(t *testing.T) {
 		"May a ride end here? Yes Rides may start and end; riding through is allowed. No zone here.":                         with(outside, "type", "parking"),
 		"Rides may start, but not end; riding through is allowed. By this zone.":                                             with(inside, "type", "no_parking"),
 		"rides may start and end; riding through is allowed at up to 10 km/h.":                                               with(form, "type", "slow"),
+		"Shape has an edge longer than 180 degrees: draw one part on each side of the antimeridian.":                         with(inside, "geometry", `{"type":"Polygon","coordinates":[[[-170,0],[170,0],[170,9],[-170,0]]]}`),
 		"Enter a position": with(form, "check_at", hostile),
 		"A zone with custom rules needs at least one rule.": with(form, "type", "custom"),
 	} {

@@ -16,7 +16,7 @@ import (
 type zoneWords struct {
 	Rules   []string
 	Place   string // to check, as entered
-	Problem string // with the place
+	Problem string // with the place or the shape
 	Answers []zoneAnswer
 }
 

@@ -1,16 +1,20 @@
 // A link with data-dialog opens the form of its page as a dialog. The response
 // replaces the page; a refused form stays in the dialog.
 export async function show(address) {
-  const form = await formOf(await fetch(address, { headers }));
+  const turn = ++asked;
+  const form = formOf(await pageOf(await fetch(address, { headers })));
+  if (turn !== asked) return; // another link opens a dialog by now
   if (!form) throw new Error("no form");
   open(form, address);
 }
 
 // This request must not consume the notice for the next page.
 const headers = { "X-Live": "1" };
+let asked = 0;
 
-async function formOf(response) {
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+const pageOf = async (response) => new DOMParser().parseFromString(await response.text(), "text/html");
+
+function formOf(page) {
   const form = page.querySelector("main form:not([data-elsewhere])");
   if (form && !form.querySelector("h1")) form.prepend(page.querySelector("h1"));
   return form;
@@ -43,20 +47,24 @@ function open(form, address) {
     const body = form.enctype === "multipart/form-data" ? new FormData(form, event.submitter) : new URLSearchParams(new FormData(form, event.submitter));
     const response = await fetch(form.action, { method: "POST", body, headers }).catch(() => null);
     if (!response?.redirected) delete form.dataset.sending; // else the next page is on its way
-    if (!response) {
+    if (response?.redirected) {
+      response.url === location.href ? location.reload() : location.assign(response.url);
+      return;
+    }
+    const page = response && (await pageOf(response).catch(() => null));
+    const again = (response?.status === 422 || response?.status === 429) && page && formOf(page);
+    const main = page?.querySelector("main");
+    if (again) {
+      show(again);
+    } else if (main) {
+      // The response is another page.
+      main.querySelector("h1")?.setAttribute("id", "dialog-title");
+      dialog.replaceChildren(...main.childNodes);
+    } else {
       form.querySelector(".error.lost")?.remove();
       const lost = Object.assign(document.createElement("p"), { className: "error lost", textContent: "The server is unreachable; the change was probably not saved. Try again." });
       lost.setAttribute("role", "alert");
       form.append(lost);
-    } else if (response.redirected) {
-      response.url === location.href ? location.reload() : location.assign(response.url);
-    } else if (response.status === 422 || response.status === 429) {
-      const again = await formOf(response);
-      again ? show(again) : dialog.close();
-    } else {
-      // The response is another page.
-      const page = new DOMParser().parseFromString(await response.text(), "text/html");
-      dialog.replaceChildren(...page.querySelector("main").childNodes);
     }
   });
   dialog.addEventListener("close", () => dialog.remove());

@@ -37,7 +37,11 @@ const onScreen = (p, turn = 0) => ({
   y: (box.height / 2 + (p.y - view().y) * scale()) * moved.k + moved.y,
 });
 // The turns around the earth that bring a ring to the view.
-const turns = (ring) => -Math.round((ring[0]?.x ?? 0) - view().x);
+const turns = (ring) => -Math.round(ring[0].x - view().x);
+// home brings a point of the view to the turn of a ring, and to the side of the antimeridian on which a
+// shape ends.
+const home = (p, ring) => ({ ...p, x: inside(p.x - (ring.length ? turns(ring) : Math.floor(p.x))) });
+const inside = (x) => Math.max(0, Math.min(1, x));
 const apart = (a, b) => Math.hypot(a.x - b.x, a.y - b.y);
 const path = (points) => (points.length ? "M" + points.map((p) => `${p.x.toFixed(2)} ${p.y.toFixed(2)}`).join("L") + "Z" : "");
 const ringOf = (part, ring) => shape[part]?.[ring];
@@ -71,8 +75,9 @@ function read() {
 
 function write() {
   const round = (p) => {
-    const at = degrees(p.x, p.y);
-    return [Number(at.lng.toFixed(6)), Number(at.lat.toFixed(6))];
+    // The longitude of its own turn: 180 stays 180.
+    const { lat } = degrees(0, p.y);
+    return [(p.x - 0.5) * 360, lat].map((n) => Number(n.toFixed(6)));
   };
   const parts = shape.map((rings) => rings.filter((ring) => ring.length)).filter((rings) => rings.length);
   if (parts.length < 2 && !parts[0]?.[1]) {
@@ -96,7 +101,7 @@ function restore(from, to) {
   to.push(JSON.stringify(shape));
   shape = JSON.parse(from.pop());
   chosen = "";
-  if (!shape[target.part]) target = { part: 0, ring: 0 };
+  if (!(target.ring <= shape[target.part]?.length)) target = { part: 0, ring: 0 };
   write();
   draw();
 }
@@ -145,7 +150,7 @@ const focus = (at) => handles.querySelector(`.corner[data-at="${at}"]`)?.focus()
 function snap(p, event, self) {
   if (event.altKey) return p;
   const here = onScreen(p);
-  const own = shape.flat().filter((ring) => ring !== self);
+  const own = shape.flat().filter((ring) => ring !== self).map((ring) => ring.map((p) => ({ x: p.x + turns(ring), y: p.y })));
   let best = p;
   let least = 10;
   const rings = [...neighbours, ...own];
@@ -182,6 +187,7 @@ function add(p) {
   commit();
   shape[target.part] ??= [];
   const ring = (shape[target.part][target.ring] ??= []);
+  p = home(p, ring);
   let at = ring.length;
   let least = Infinity;
   if (ring.length > 2) {
@@ -217,7 +223,7 @@ function remove(at) {
 const ground = moves(svg, ({ dx, dy, nearer }) => {
   const { z, x, y } = view();
   const { lat, lng } = degrees(x + dx / scale(), y + dy / scale());
-  go({ z: Math.min(20, Math.max(2, z + nearer)).toFixed(2), lat: lat.toFixed(5), lng: lng.toFixed(5) });
+  go({ z: (z + nearer).toFixed(2), lat: lat.toFixed(5), lng: lng.toFixed(5) });
 });
 svg.addEventListener("moved", ({ detail }) => {
   moved = detail;
@@ -225,19 +231,21 @@ svg.addEventListener("moved", ({ detail }) => {
   draw();
 });
 
+const pageOf = async (response) => (response?.ok && !response.redirected ? new DOMParser().parseFromString(await response.text().catch(() => ""), "text/html") : null);
+
 let turn = 0;
 async function go(query) {
   const mine = ++turn;
   const was = moved;
   const address = location.pathname + "?" + new URLSearchParams(query);
   const response = await fetch(address, { headers: { "X-Live": "1" } }).catch(() => null);
-  if (!response?.ok || response.redirected || mine !== turn) return;
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  const now = page.querySelector(".draw");
-  if (mine !== turn || !now) return;
+  const page = await pageOf(response);
+  if (mine !== turn) return;
+  const now = page?.querySelector(".draw");
+  if (!now) return toast("The map could not be loaded. Try again.", { bad: true });
   for (const part of [".tiles", ".zones", ".tile-names", ".bar"]) {
-    const old = svg.querySelector(part);
-    if (old) morph(old, now.querySelector(part));
+    const [old, fresh] = [svg, now].map((e) => e.querySelector(part));
+    if (old && fresh) morph(old, fresh);
   }
   for (const name of ["z", "x", "y"]) frame.dataset[name] = now.dataset[name];
   form.action = address; // errors show the same view
@@ -271,9 +279,11 @@ function ask() {
     const body = new URLSearchParams(new FormData(form));
     body.set("check", "1");
     const response = await fetch(location.pathname, { method: "POST", body, headers: { "X-Live": "1" } }).catch(() => null);
-    if (!response?.ok || response.redirected || mine !== question) return;
-    const words = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("zone-words");
-    if (words) morph(document.getElementById("zone-words"), words);
+    const words = (await pageOf(response))?.getElementById("zone-words");
+    if (mine !== question) return;
+    const now = document.getElementById("zone-words");
+    if (words) morph(now, words);
+    else now.innerHTML = '<p class="error">This could not be checked. Try again.</p>';
   }, 250);
 }
 form.addEventListener("change", ask);
@@ -302,7 +312,7 @@ handles.addEventListener("pointerdown", (event) => {
   commit();
   if (handle.matches(".between")) {
     index = i + 1;
-    ring.splice(index, 0, onEarth(ground.of(event)));
+    ring.splice(index, 0, home(onEarth(ground.of(event)), ring));
     at = `${part}.${number}.${index}`;
   }
   pressed = { at, when: event.timeStamp };
@@ -311,19 +321,21 @@ handles.addEventListener("pointerdown", (event) => {
   draw();
   const before = JSON.stringify(shape);
   const move = (event) => {
-    ring[index] = snap(onEarth(ground.of(event)), event, ring);
+    ring[index] = home(snap(onEarth(ground.of(event)), event, ring), ring);
     draw();
   };
+  const over = new AbortController();
+  const on = (type, handle) => addEventListener(type, (e) => e.pointerId === event.pointerId && handle(e), { signal: over.signal });
   const end = () => {
-    removeEventListener("pointermove", move);
+    over.abort();
     if (handle.matches(".corner") && JSON.stringify(shape) === before) past.pop();
     write();
     draw();
     focus(at);
   };
-  addEventListener("pointermove", move);
-  addEventListener("pointerup", end, { once: true });
-  addEventListener("pointercancel", end, { once: true });
+  on("pointermove", move);
+  on("pointerup", end);
+  on("pointercancel", end);
 });
 svg.addEventListener("click", (event) => {
   if (event.target.closest("[data-at]")) return;
@@ -355,9 +367,9 @@ handles.addEventListener("keydown", (event) => {
   } else {
     const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     if (!step) return;
-    commit();
+    if (!event.repeat) commit(); // a held key is one change
     const far = (event.shiftKey ? 10 : 1) / moved.k / scale();
-    ring[i] = { x: ring[i].x + step[0] * far, y: ring[i].y + step[1] * far };
+    ring[i] = { x: inside(ring[i].x + step[0] * far), y: ring[i].y + step[1] * far };
     chosen = handle.dataset.at;
   }
   event.preventDefault();

@@ -71,42 +71,57 @@ function heard(topics) {
     // "kind:*" matches any topic of a kind.
     if (topic.includes(":")) waiting.add(topic.slice(0, topic.indexOf(":")));
   }
-  // Immediately, but at most once a second.
-  if (!timer) timer = setTimeout(update, Math.max(50, last + 1000 - Date.now()));
+  soon();
 }
 
-document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && waiting.size && !timer) timer = setTimeout(update, 50);
-});
+// Immediately, but at most once a second.
+function soon(wait = Math.max(50, last + 1000 - Date.now())) {
+  if (waiting.size && !timer && !document.hidden) timer = setTimeout(update, wait);
+}
+document.addEventListener("visibilitychange", () => soon());
 
 async function update() {
-  timer = 0;
-  if (document.hidden) return; // later
   last = Date.now();
   const topics = waiting;
   waiting = new Set();
   const parts = [...document.querySelectorAll("[data-live][id]")].filter(
     (e) => topics.has("*") || e.dataset.live.split(" ").some((t) => topics.has(t) || topics.has(t.split(":")[0] + ":*")),
   );
-  if (parts.length) renew(parts);
+  try {
+    if (!parts.length || (await renew(parts))) topics.clear();
+  } finally {
+    timer = 0;
+    for (const topic of topics) waiting.add(topic);
+    soon(topics.size ? 5000 * (1 + Math.random()) : undefined);
+  }
 }
 
-// renew fetches the page again and updates these elements.
-export async function renew(parts) {
+// renew fetches the page again and updates these elements, after earlier calls: an older answer never
+// comes last. The result is false if the server may answer later.
+let renewal = Promise.resolve();
+export function renew(parts) {
+  const turn = () => replace(parts);
+  return (renewal = renewal.then(turn, turn));
+}
+
+async function replace(parts) {
   const { href } = location;
   const response = await fetch(href, { headers: { "X-Live": "1" } }).catch(() => null);
-  if (!response?.ok || response.redirected) return;
-  const text = await response.text();
-  if (href !== location.href) return renew(parts); // another view by now
+  if (!response || response.status === 429 || response.status >= 500) return false;
+  if (!response.ok || response.redirected) return true;
+  const text = await response.text().catch(() => "");
+  if (!text) return false;
+  if (href !== location.href) return replace(parts); // another view by now
   const page = new DOMParser().parseFromString(text, "text/html");
   document.dispatchEvent(new CustomEvent("kickstand:changing"));
   if (page.body.dataset.now) document.body.dataset.now = page.body.dataset.now;
-  for (const part of parts) {
-    const now = page.getElementById(part.id);
-    if (now) morph(part, now);
+  for (const { id } of parts) {
+    const [old, now] = [document, page].map((d) => d.getElementById(id));
+    if (old && now) morph(old, now);
   }
   document.title = page.title;
   document.dispatchEvent(new CustomEvent("kickstand:changed"));
+  return true;
 }
 
 // morph changes an element to equal another, and reuses equal nodes.

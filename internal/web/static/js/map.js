@@ -10,14 +10,16 @@ let moved = { k: 1, x: 0, y: 0 }; // since the server rendered the view
 
 async function go(address, push) {
   const turn = ++asked;
+  ground.stop();
   const was = moved;
   const response = await fetch(address, { headers: { "X-Live": "1" } }).catch(() => null);
-  if (!response?.ok || response.redirected) {
+  const text = response?.ok && !response.redirected && (await response.text().catch(() => ""));
+  if (turn !== asked) return; // it is elsewhere by now
+  if (!text) {
     location.assign(address);
     return;
   }
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  if (turn !== asked) return; // it is elsewhere by now
+  const page = new DOMParser().parseFromString(text, "text/html");
   morph(map, page.querySelector("[data-map]"));
   ground.rest(was);
   // Forms submit the view.
@@ -27,7 +29,7 @@ async function go(address, push) {
 }
 
 const ground = moves(svg, ({ dx, dy, nearer }) => {
-  const z = Math.min(20, Math.max(2, Number(map.dataset.z) + nearer));
+  const z = Number(map.dataset.z) + nearer;
   const scale = 256 * 2 ** Number(map.dataset.z);
   const { lat, lng } = degrees(Number(map.dataset.x) + dx / scale, Number(map.dataset.y) + dy / scale);
   const address = new URL(location.href);
@@ -57,7 +59,10 @@ function near(lat, lng, rests) {
 }
 
 const reveal = () => map.querySelectorAll("[data-here]").forEach((b) => (b.hidden = !navigator.geolocation));
-document.addEventListener("kickstand:changed", reveal);
+document.addEventListener("kickstand:changed", () => {
+  reveal();
+  ground.show(); // an update renders the view as it was before the movement
+});
 reveal();
 
 map.addEventListener("click", (event) => {

@@ -1,6 +1,6 @@
 // Pans and zooms a map by drag, wheel, pinch and arrow keys. Elements with data-pan
 // follow at once; done gets the total movement at the end. The earth's circumference
-// is 256 * 2 ** zoom map units.
+// is 256 * 2 ** zoom map units; an element around the map has the zoom as data-z.
 export function moves(svg, done) {
   const box = svg.viewBox.baseVal;
   const fingers = new Map();
@@ -26,6 +26,9 @@ export function moves(svg, done) {
     }, wait);
   };
   const zoom = (p, by) => {
+    // The server renders no other zooms.
+    const z = Number(svg.closest("[data-z]").dataset.z) + Math.log2(now.k);
+    by = Math.min(2 ** (20 - z), Math.max(2 ** (2 - z), by));
     now = { k: now.k * by, x: p.x - (p.x - now.x) * by, y: p.y - (p.y - now.y) * by };
     show();
   };
@@ -44,6 +47,8 @@ export function moves(svg, done) {
   svg.addEventListener("pointermove", (event) => {
     const before = fingers.get(event.pointerId);
     if (!before) return;
+    // The button was released where the page did not hear of it.
+    if (!(event.buttons & 1)) return up(event);
     const p = at(event);
     if (!dragged && Math.hypot(p.x - before.x, p.y - before.y) < 4) return;
     if (!dragged) svg.setPointerCapture(event.pointerId);
@@ -58,7 +63,7 @@ export function moves(svg, done) {
     fingers.set(event.pointerId, p);
   });
   const up = (event) => {
-    if (fingers.delete(event.pointerId) && dragged && !fingers.size) soon(50);
+    if (fingers.delete(event.pointerId) && !fingers.size) soon(50);
   };
   svg.addEventListener("pointerup", up);
   svg.addEventListener("pointercancel", up);
@@ -80,6 +85,9 @@ export function moves(svg, done) {
     soon(180);
   });
   return {
+    show,
+    // stop forgets that the movement is about to be done.
+    stop: () => clearTimeout(timer),
     // rest ends the movement up to was, the one that the present view has: what came after it remains.
     rest(was) {
       const k = now.k / was.k;
