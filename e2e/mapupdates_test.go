@@ -84,7 +84,7 @@ func TestLostUpdate(t *testing.T) {
 		const fetchNow = window.fetch, timeout = window.setTimeout;
 		window.setTimeout = (f, ms, ...a) => timeout(f, Math.min(ms, 50), ...a);
 		const bad = [() => Promise.reject(new TypeError("offline")), () => new Response("", {status: 503}), () => new Response("", {status: 429})];
-		window.fetch = (...a) => (bad.shift() ?? (() => fetchNow(...a)))();
+		window.fetch = async (...a) => (bad.shift() ?? (() => fetchNow(...a)))();
 		window.left = () => bad.length;
 		return true;
 	})()`)
@@ -218,11 +218,11 @@ func TestDragEnds(t *testing.T) {
 		t.Error("the end of another touch takes the focus")
 	}
 	// Another finger does not move or drop the corner.
-	v.mouse("mousePressed", ground, .2, .2, 0)
+	v.mouse("mousePressed", ground, .6, .3, 0)
 	shape := v.value("#field-geometry")
 	js[bool](v, `(dispatchEvent(new PointerEvent("pointermove", {pointerId: 7})), dispatchEvent(new PointerEvent("pointerup", {pointerId: 7})), true)`)
-	v.mouse("mouseMoved", ground, .15, .15, 0)
-	v.mouse("mouseReleased", ground, .15, .15, 0)
+	v.mouse("mouseMoved", ground, .65, .25, 0)
+	v.mouse("mouseReleased", ground, .65, .25, 0)
 	v.wait("a corner that has moved", `document.querySelector("#field-geometry").value !== `+quote(shape))
 
 	// A held key is one change.
