@@ -182,6 +182,15 @@ func TestEnterChecksPlace(t *testing.T) {
 	v.waitText("Zone created.")
 }
 
+// drawTriangle clicks three corners of a new shape.
+func (v *visitor) drawTriangle(ground string) {
+	v.t.Helper()
+	v.do(chromedp.ScrollIntoView(ground))
+	for _, at := range [][2]float64{{.3, .3}, {.6, .3}, {.6, .6}} {
+		v.clickAt(ground, at[0], at[1])
+	}
+}
+
 // TestBackToShape: back to a zone that was not saved, the map has the shape of its field, in view.
 func TestBackToShape(t *testing.T) {
 	p := start(t)
@@ -189,10 +198,7 @@ func TestBackToShape(t *testing.T) {
 	v := p.as(t, u)
 	v.open("/sandbox/fleet/zones/new?z=15&lat=48.14&lng=11.58")
 	const ground = ".draw .ground"
-	v.do(chromedp.ScrollIntoView(ground))
-	for _, at := range [][2]float64{{.3, .3}, {.6, .3}, {.6, .6}} {
-		v.clickAt(ground, at[0], at[1])
-	}
+	v.drawTriangle(ground)
 	shown := `document.querySelectorAll(".corner").length === 3 && document.querySelector(".sketch").getBBox().width > 100`
 	v.wait("3 corners", shown)
 	shape := v.value("#field-geometry")

@@ -207,10 +207,7 @@ func TestDragEnds(t *testing.T) {
 	v := p.as(t, u)
 	v.open("/sandbox/fleet/zones/new?z=15&lat=52.52&lng=13.405")
 	const ground = ".draw .ground"
-	v.do(chromedp.ScrollIntoView(ground))
-	for _, at := range [][2]float64{{.3, .3}, {.6, .3}, {.6, .6}} {
-		v.clickAt(ground, at[0], at[1])
-	}
+	v.drawTriangle(ground)
 	v.wait("3 corners", `document.querySelectorAll(".corner").length === 3`)
 	v.drag(ground, .3, .3, .2, .2)
 	v.do(chromedp.Focus("#field-name"))

@@ -312,8 +312,8 @@ func (s *Service) expireRide(ctx context.Context, tx *db.Tx, a orgContext, r Rid
 	}
 	before := r
 	end := rideEnd{at: due, reason: "max_duration", by: systemActor}
-	// The app of a late ride could end it until now. It ends as if it had been on time, but not before what
-	// the app has sent meanwhile.
+	// The app of a late ride could end it until now. It ends as if it had been on time, but not before the
+	// last request of the app.
 	if longest := r.StartedAt.Std().Add(time.Duration(a.settings.MaxRideMinutes) * time.Minute); r.backdated() && due.Equal(r.CreatedAt.Std().Add(offlineGrace)) && longest.Before(due) {
 		end.at, end.late = longest, true
 		if longest.Before(r.pauseAt.Std()) {
@@ -714,9 +714,9 @@ func oldEnough(birthDate NullString, age int64, timeZone string, now time.Time) 
 	if now.After(from.AddDate(0, 0, 1)) {
 		return nil // in every time zone
 	}
-	zone, err := time.LoadLocation(timeZone)
+	zone, err := locationOf(timeZone)
 	if err != nil {
-		return fmt.Errorf("time zone of a subaccount: %w", err)
+		return err
 	}
 	year, month, day := now.In(zone).Date()
 	if time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Before(from) {

@@ -235,7 +235,7 @@ func (s *Service) correctDistanceTx(ctx context.Context, tx *db.Tx, organization
 	if err := s.measureDistance(ctx, tx, organizationID, &r, p.subaccount.vehicleType(r.vehicleTypeID), reading{}); err != nil {
 		return err
 	}
-	// What is left of a track would lower the price. The retention counts, too: a previous version of the
+	// The rest of a track would lower the price. The retention counts, too: a previous version of the
 	// program stores no time of deletion.
 	deleted, err := tracksDeletedBefore(ctx, tx, organizationID) // after the track was read
 	if start := r.StartedAt.Std(); err != nil || start.Before(deleted) || start.Before(a.now.AddDate(0, 0, -int(a.settings.TrackRetentionDays))) {

@@ -171,7 +171,7 @@ func TestPaymentOfLateReports(t *testing.T) {
 	}
 }
 
-// TestDistanceOfExpiredTrack: a late report leaves the distance of a ride whose track is no longer whole,
+// TestDistanceOfExpiredTrack: a late report leaves the distance of a ride without a whole track,
 // also after the retention was raised again.
 func TestDistanceOfExpiredTrack(t *testing.T) {
 	for _, retention := range []int64{1, 90} {

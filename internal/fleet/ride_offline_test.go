@@ -294,7 +294,7 @@ func TestOfflineRideEndsByItself(t *testing.T) {
 }
 
 // TestOfflineRideOutlivesGrace: a ride that goes on after its app could end it ends like others, also if the
-// longest duration is lowered, and not before what the app has sent.
+// longest duration is lowered, and not before the last request of its app.
 func TestOfflineRideOutlivesGrace(t *testing.T) {
 	y := newYard(t)
 	y.changeSettings(t, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(600)), ContactLostMinutes: optional.Of(int64(1000))})

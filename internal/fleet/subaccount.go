@@ -387,6 +387,15 @@ func (s *Subaccount) systemID() NullString {
 	return s.GBFS.SystemID
 }
 
+// locationOf returns the location of a subaccount's time zone.
+func locationOf(timeZone string) (*time.Location, error) {
+	zone, err := time.LoadLocation(timeZone)
+	if err != nil {
+		return nil, fmt.Errorf("time zone of a subaccount: %w", err)
+	}
+	return zone, nil
+}
+
 // mergeTypes returns the new vehicle types of s: types with an id retain it, new
 // types get one.
 func (s *Subaccount) mergeTypes(v *problem.Validation, list []VehicleType, now time.Time) []VehicleType {

@@ -558,9 +558,9 @@ func (s *Service) insertNextTask(ctx context.Context, tx *db.Tx, a orgContext, d
 		if err != nil {
 			return err
 		}
-		zone, err := time.LoadLocation(sub.TimeZone)
+		zone, err := locationOf(sub.TimeZone)
 		if err != nil {
-			return fmt.Errorf("time zone of a subaccount: %w", err)
+			return err
 		}
 		next.DueAt = rfc3339.Time(done.ClosedAt.Std().In(zone).AddDate(0, 0, int(days)).UTC())
 	}

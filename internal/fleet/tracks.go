@@ -80,7 +80,7 @@ func (s *Service) pruneTracks(ctx context.Context) error {
 	return s.eachFleet(ctx, func(a orgContext) error {
 		err := db.Steps(ctx, func() (more bool, err error) {
 			err = s.db.Write(ctx, func(tx *db.Tx) error {
-				more, err = pruneSomeTracks(ctx, tx, s, a.id)
+				more, err = s.pruneSomeTracksTx(ctx, tx, a.id)
 				return err
 			})
 			return more, err
@@ -92,8 +92,8 @@ func (s *Service) pruneTracks(ctx context.Context) error {
 	})
 }
 
-// pruneSomeTracks deletes expired tracks of an organization and reports whether there may be more.
-func pruneSomeTracks(ctx context.Context, tx *db.Tx, s *Service, organizationID string) (more bool, err error) {
+// pruneSomeTracksTx deletes expired tracks of an organization and reports whether there may be more.
+func (s *Service) pruneSomeTracksTx(ctx context.Context, tx *db.Tx, organizationID string) (more bool, err error) {
 	settings, _, err := s.LockSettingsTx(ctx, tx, organizationID) // before the tracks, as a reset of the sandbox does
 	if err != nil {
 		return false, ignoreAbsent(err)

@@ -328,7 +328,7 @@ func TestAdjustmentByOthers(t *testing.T) {
 	y.admin.Page("/fleet/riders/" + string(ride.CustomerID)).Want("rude")
 }
 
-// TestElementDeletedByOthers: a form whose element others have deleted is shown again with its values.
+// TestElementDeletedByOthers: the form of an element that others have deleted is shown again with its values.
 func TestElementDeletedByOthers(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
