@@ -111,12 +111,11 @@ func TestFleetEventsCrash(t *testing.T) {
 	writers.Wait()
 	fleetDB := p.fleetDatabase()
 	for range poll(t, 3*time.Minute) {
-		var left int64
-		if err := p.watch.QueryRow(t.Context(), "SELECT count(*) FROM jobs WHERE kind = 'webhook-fleet'").Scan(&left); err != nil {
+		var waiting, left int64 // in this order: events have their jobs before they count as relayed
+		if err := fleetDB.QueryRow(t.Context(), "SELECT count(*) FROM event_logs WHERE sequence > relayed").Scan(&waiting); err != nil {
 			t.Fatal(err)
 		}
-		var waiting int64
-		if err := fleetDB.QueryRow(t.Context(), "SELECT count(*) FROM event_logs WHERE sequence > relayed").Scan(&waiting); err != nil {
+		if err := p.watch.QueryRow(t.Context(), "SELECT count(*) FROM jobs WHERE kind = 'webhook-fleet'").Scan(&left); err != nil {
 			t.Fatal(err)
 		}
 		if left == 0 && waiting == 0 {

@@ -27,7 +27,7 @@ func newPatientYard(t *testing.T) *yard {
 	}
 	q := u.Query()
 	q.Set("deadlock_timeout", "10min")
-	q.Set("lock_timeout", "5s")
+	q.Set("lock_timeout", "30s")
 	u.RawQuery = q.Encode()
 	y := furnish(t, newSiteOn(t, dbtest.Open(t, u.String()), true))
 	y.listen(t)
@@ -39,7 +39,7 @@ func (y *yard) waiting(t *testing.T, n int) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.After(4 * time.Second); ; {
+	for end := time.After(20 * time.Second); ; {
 		var got int
 		err := y.db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&got)
 		if err != nil || got >= n {

@@ -82,7 +82,8 @@ func TestRides(t *testing.T) {
 			r := y.ride(t, tt.first, v)
 			for i, c := range tt.then {
 				if i == len(tt.then)-1 && !tt.passes && tt.wait > 0 {
-					y.after(t, r.CreatedAt, tt.wait)
+					r = y.putAfter(t, r.CreatedAt, tt.wait, r.ID, c)
+					continue
 				}
 				r = y.put(t, r.ID, c)
 			}
@@ -131,16 +132,14 @@ func TestPause(t *testing.T) {
 	y := newYard(t)
 	y.changePlan(t, fleet.PlanChange{PausePerMinAmount: optional.Of(int64(10))})
 	r := y.ride(t, fleet.Active, y.vehicle(t))
-	y.after(t, r.StartedAt, 5*time.Minute)
-	y.put(t, r.ID, to(fleet.Paused))
-	y.after(t, r.StartedAt, 7*time.Minute+10*time.Second)
-	if now := y.storedRide(t, r.ID); shown(t, now).PausedSeconds < 129 || shown(t, now).DurationSeconds < 430 || now.PausedSeconds != 0 {
+	y.putAfter(t, r.StartedAt, 5*time.Minute, r.ID, to(fleet.Paused))
+	y.after(t, r.StartedAt, 6*time.Minute)
+	if now := y.storedRide(t, r.ID); shown(t, now).PausedSeconds < 60 || shown(t, now).DurationSeconds < 360 || now.PausedSeconds != 0 {
 		t.Errorf("paused: got %d of %d seconds, and stored %d", shown(t, now).PausedSeconds, shown(t, now).DurationSeconds, now.PausedSeconds)
 	}
-	y.put(t, r.ID, to(fleet.Active))
-	y.after(t, r.StartedAt, 25*time.Minute)
-	r = y.put(t, r.ID, to(fleet.Completed))
-	if r.DurationSeconds != 1500 || r.PausedSeconds < 129 || r.PausedSeconds > 130 {
+	y.putAfter(t, r.StartedAt, 7*time.Minute+10*time.Second, r.ID, to(fleet.Active))
+	r = y.putAfter(t, r.StartedAt, 25*time.Minute, r.ID, to(fleet.Completed))
+	if r.DurationSeconds != 1500 || r.PausedSeconds != 130 {
 		t.Errorf("got %d seconds, %d of them paused; want 1500 and 130", r.DurationSeconds, r.PausedSeconds)
 	}
 	if p := r.Price; p.BilledPausedMinutes != 3 || p.BilledMinutes != 23 || p.TotalAmount != 100+23*25+3*10 {
@@ -214,11 +213,9 @@ func TestRidePrices(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.first == fleet.Reserved {
-				y.after(t, r.ReservedAt, tt.reserved)
-				r = y.put(t, r.ID, to(fleet.Active))
+				r = y.putAfter(t, r.ReservedAt, tt.reserved, r.ID, to(fleet.Active))
 			}
-			y.after(t, r.StartedAt, tt.ridden)
-			r = y.put(t, r.ID, tt.change)
+			r = y.putAfter(t, r.StartedAt, tt.ridden, r.ID, tt.change)
 			tt.want.Currency = "EUR"
 			if r.Price == nil || *r.Price != tt.want {
 				t.Errorf("got %+v\nwant %+v", r.Price, tt.want)
@@ -305,7 +302,7 @@ func TestRideRefusals(t *testing.T) {
 		{"an empty battery", fleet.NewRide{VehicleID: low1, CustomerID: customer()}, "vehicle_low_battery"},
 		{"the place", fleet.NewRide{VehicleID: vehicle(func(n *fleet.NewVehicle) { n.Location = outside() }), CustomerID: customer()}, "ride_start_not_allowed"},
 		{"no license", fleet.NewRide{VehicleID: vehicle(moped), CustomerID: customer()}, "license_required"},
-		{"too young", fleet.NewRide{VehicleID: vehicle(car), CustomerID: customer(func(n *fleet.NewCustomer) { n.BirthDate = today(21, 1) })}, "age_required"},
+		{"too young", fleet.NewRide{VehicleID: vehicle(car), CustomerID: customer(func(n *fleet.NewCustomer) { n.BirthDate = today(21, 2) })}, "age_required"},
 		{"a battery just full enough", fleet.NewRide{VehicleID: vehicle(func(n *fleet.NewVehicle) { n.BatteryPercent = new(int64(15)) }), CustomerID: customer()}, "none"},
 		{"a battery nobody knows of", fleet.NewRide{VehicleID: vehicle(func(n *fleet.NewVehicle) { n.BatteryPercent = nil }), CustomerID: customer()}, "none"},
 		{"an empty battery, reserved", fleet.NewRide{Status: fleet.Reserved, VehicleID: low2, CustomerID: customer()}, "vehicle_low_battery"},

@@ -48,7 +48,7 @@ func TestClosed(t *testing.T) {
 	}
 	_, err = y.tryRide(t, fleet.NewRide{VehicleCode: fleet.NullString(v.Code), CustomerID: customer})
 	wantFaults(t, "archived, by code", err, "vehicle_code conflict")
-	if r := y.put(t, open.ID, to(fleet.Completed)); r.Price.TotalAmount != 100 {
+	if r := y.put(t, open.ID, to(fleet.Completed)); r.Price.UnlockAmount != 100 {
 		t.Errorf("got %+v", r.Price)
 	}
 }

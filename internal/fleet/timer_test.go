@@ -29,7 +29,7 @@ func (y *yard) moments(t testing.TB, v fleet.Vehicle) []string {
 	}
 	var out []string
 	for _, c := range slices.Backward(list) {
-		out = append(out, fmt.Sprintf("%v %s", c.At.Std().Sub(v.CreatedAt.Std()).Round(time.Second), c.Event))
+		out = append(out, fmt.Sprintf("%v %s", c.At.Std().Sub(v.CreatedAt.Std()).Round(time.Minute), c.Event))
 	}
 	return out
 }
@@ -319,12 +319,8 @@ func TestAgree(t *testing.T) {
 				refused(rt, err)
 			},
 			"wait": func(rt *rapid.T) {
-				now, err := y.Now(t.Context(), y.db, y.org)
-				if err != nil {
-					rt.Fatal(err)
-				}
 				d := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 20 * time.Minute, 40 * time.Minute, 25 * time.Hour, 80 * time.Hour}).Draw(rt, "wait")
-				y.write(t, func(ctx context.Context, tx *db.Tx) error { return y.AdvanceClockTx(ctx, tx, y.org, now.Add(d)) })
+				y.travel(t, d)
 			},
 		})
 	})

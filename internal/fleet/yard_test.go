@@ -54,6 +54,22 @@ func (y *yard) after(t testing.TB, from rfc3339.Time, since time.Duration) {
 	})
 }
 
+// putAfter changes a ride at exactly a time since another: between transactions the clock runs on.
+func (y *yard) putAfter(t testing.TB, from rfc3339.Time, since time.Duration, id string, c fleet.RideChange) (r fleet.Ride) {
+	t.Helper()
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		if err := y.AdvanceClockTx(ctx, tx, y.org, from.Std().Add(since)); err != nil {
+			return err
+		}
+		locked, err := y.LockRideTx(ctx, tx, y.org, id)
+		if err == nil {
+			r, err = y.UpdateRideTx(ctx, tx, y.org, locked, c, testActor)
+		}
+		return err
+	})
+	return r
+}
+
 // vehicle creates a vehicle: available, inside, and at 80 percent.
 func (y *yard) vehicle(t testing.TB, change ...func(*fleet.NewVehicle)) fleet.Vehicle {
 	t.Helper()

@@ -140,6 +140,7 @@ func TestReset(t *testing.T) {
 func TestParquetExports(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)
+	send(t, p.Client, "PUT", "/pricing/"+p.plan.ID, `{"per_min_pricing":[]}`, 200) // however long the test takes
 	send(t, p.Client, "PUT", "/rides/"+p.ride().text("id"), `{"status":"completed","distance_meters":2140}`, 200)
 	p.ride(fields{"metadata": fields{"k": "v"}})
 	from := time.Now().UTC().AddDate(0, 0, -1)

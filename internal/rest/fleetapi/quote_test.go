@@ -84,6 +84,7 @@ func TestQuotes(t *testing.T) {
 func TestRidePrices(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)
+	send(t, p.Client, "PUT", "/pricing/"+p.plan.ID, `{"per_min_pricing":[]}`, 200) // however long the test takes
 	ride := "/rides/" + p.ride().text("id")
 	open := send(t, p.Client, "GET", ride+"/price", "", 200)
 	if lines := sumOf(t, "open", open); lines != "unlock 100; " || open["final"] != false {
@@ -93,7 +94,7 @@ func TestRidePrices(t *testing.T) {
 	send(t, p.Client, "PUT", ride, `{"status":"completed","distance_meters":2140}`, 200)
 	send(t, p.Client, "PUT", ride, `{"adjustment_amount":-5000,"adjustment_reason":"late"}`, 200)
 	got := send(t, p.Client, "GET", ride+"/price", "", 200)
-	if lines := sumOf(t, "ended", got); lines != "unlock 100; adjustment -5000; floor 4900; " || got["final"] != true || got["pricing_plan_version"] != 1.0 {
+	if lines := sumOf(t, "ended", got); lines != "unlock 100; adjustment -5000; floor 4900; " || got["final"] != true || got["pricing_plan_version"] != 2.0 {
 		t.Errorf("ended: %q of %v", lines, got)
 	}
 	moved := send(t, p.Client, "POST", "/rides", jsonOf(t, fields{"vehicle_id": p.vehicle().text("id"), "trip_type": "rebalance"}), 201)

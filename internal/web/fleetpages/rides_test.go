@@ -145,7 +145,7 @@ func TestRides(t *testing.T) {
 	done, open := l.ride(fleet.Completed), l.ride(fleet.Active)
 	d = y.agent.Page("/fleet/rides")
 	d.Want("2 rides, €1.00 in total", "Zoë 1 <b>", "Completed", "Active", "Due", "B-B")
-	if got := rows(d); len(got) != 2 || webtest.Attr(got[0], "id") != open.ID || len(d.WithAttr("data-live", "live/ride")) != 1 || len(d.WithAttr("data-seconds", "0")) != 1 {
+	if got := rows(d); len(got) != 2 || webtest.Attr(got[0], "id") != open.ID || len(d.WithAttr("data-live", "live/ride")) != 1 || !slices.ContainsFunc(d.All("span"), func(n *html.Node) bool { return webtest.Has(n, "data-seconds") }) {
 		t.Errorf("got %d rows", len(got))
 	}
 	for query, want := range map[string]string{
@@ -252,9 +252,22 @@ func TestRideMoves(t *testing.T) {
 	}
 }
 
+// priceByUnlocking makes rides cost the same however long they last.
+func (l *lot) priceByUnlocking() {
+	l.tb.Helper()
+	l.write(func(ctx context.Context, tx *db.Tx) error {
+		plan, err := l.LockPlanTx(ctx, tx, l.organization.ID, l.plan.ID)
+		if err == nil {
+			_, err = l.UpdatePlanTx(ctx, tx, l.organization.ID, plan, fleet.PlanChange{PerMinute: optional.Of([]tariff.Segment{})})
+		}
+		return err
+	})
+}
+
 func TestRideIsMoved(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
+	l.priceByUnlocking()
 	ride := l.ride(fleet.Reserved)
 	path := "/fleet/rides/" + ride.ID
 	for _, to := range []fleet.RideStatus{fleet.Active, fleet.Paused, fleet.Active} {
@@ -270,7 +283,7 @@ func TestRideIsMoved(t *testing.T) {
 	if notice != "Ride ended." {
 		t.Errorf("got %q", notice)
 	}
-	d.Want("Completed", "1.2 km", "by you", "by support", "Unlocking", "€1.00", "version 1")
+	d.Want("Completed", "1.2 km", "by you", "by support", "Unlocking", "€1.00", "version 2")
 	log := audittest.List(t, l.log, y.Organization.ID, audit.Query{TargetID: ride.ID})
 	if len(log) != 1 || log[0].Action != "ride.ended_by_operator" || log[0].Source.Actor.ID != y.Agent.ID {
 		t.Errorf("got log %+v", log)
@@ -289,6 +302,7 @@ func TestRideIsMoved(t *testing.T) {
 func TestRideEndsOutside(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
+	l.priceByUnlocking()
 	var area geo.Area
 	if err := area.UnmarshalJSON([]byte(`{"type":"Polygon","coordinates":[[[13,52],[14,52],[14,53],[13,53],[13,52]]]}`)); err != nil {
 		t.Fatal(err)
