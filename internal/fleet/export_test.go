@@ -65,6 +65,9 @@ func (s *Service) CreateWithoutRecordsTx(ctx context.Context, tx *db.Tx, o Organ
 // PruneTracks deletes expired tracks, as Run does.
 func PruneTracks(ctx context.Context, s *Service) error { return s.pruneTracks(ctx) }
 
+// PruneFormerPlans deletes former pricing plans, as Run does.
+func PruneFormerPlans(ctx context.Context, s *Service) error { return s.pruneFormerPlans(ctx) }
+
 // PruneAlerts deletes expired alerts, as Run does.
 func PruneAlerts(ctx context.Context, s *Service) error { return s.pruneAlerts(ctx) }
 

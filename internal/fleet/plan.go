@@ -218,8 +218,11 @@ func insertPlanVersion(ctx context.Context, tx *db.Tx, organizationID string, p 
 }
 
 // planVersionAt returns the version of a plan that was in force at a time, and whether rides could start with
-// it: the first one if the plan is newer.
+// it: the present one if the plan is newer.
 func planVersionAt(ctx context.Context, q db.Querier, organizationID string, p *Plan, at time.Time) (version int64, active bool, err error) {
+	if p.CreatedAt.Std().After(at) {
+		return p.Version, p.Active, nil
+	}
 	err = q.QueryRow(ctx, `SELECT version, active FROM plan_versions WHERE organization_id = $1 AND plan_id = $2 AND (version = 1 OR created_at IS NULL OR created_at <= $3)
 		ORDER BY version DESC LIMIT 1`, organizationID, p.ID, db.Time(at)).Scan(&version, &active)
 	if err != nil {

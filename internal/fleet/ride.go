@@ -605,9 +605,17 @@ func (s *Service) saveRideContext(ctx context.Context, tx *db.Tx, a orgContext, 
 }
 
 // assignPlan sets the plan of a new ride: the vehicle's, else the type's, else the
-// subaccount's, in the version of the start. It must be active and equal the requested one, if any.
+// subaccount's, with the assignments and in the version of the start. It must be active and equal the
+// requested one, if any.
 func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext, kind *VehicleType, n NewRide, start time.Time) error {
 	id := applicablePlan(p.vehicle.PricingPlanID, kind, p.subaccount)
+	late := start.Before(r.CreatedAt.Std())
+	if late {
+		var err error
+		if id, err = applicablePlanAt(ctx, tx, a.id, &p.vehicle, kind, p.subaccount, start); err != nil {
+			return err
+		}
+	}
 	if n.PricingPlanID != "" && n.PricingPlanID != id {
 		asked, err := s.plan(ctx, tx, a.id, string(n.PricingPlanID))
 		if err != nil && problem.Of(err) != problem.NotFound {
@@ -627,7 +635,7 @@ func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 		return err
 	}
 	version, active := plan.Version, plan.Active
-	if start.Before(r.CreatedAt.Std()) {
+	if late {
 		if version, active, err = planVersionAt(ctx, tx, a.id, plan, start); err != nil {
 			return err
 		}

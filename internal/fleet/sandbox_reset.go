@@ -56,7 +56,7 @@ func (s *Service) deleteAll(ctx context.Context, tx *db.Tx, organizationID strin
 	// its vehicle and customer are locked, so rides are deleted again. The same
 	// holds for zones and subaccounts.
 	for _, table := range []string{
-		"rides", "vehicles", "customers", "rides", "tasks", "task_photos", "vehicle_events", "tracks", "tracker_clocks", "late_distances", "trackers", "deleted_vehicles", "alert_rules", "alerts", "zones", "plan_versions", "plans", "subaccounts", "zones",
+		"rides", "vehicles", "customers", "rides", "tasks", "task_photos", "vehicle_events", "tracks", "tracker_clocks", "late_distances", "trackers", "deleted_vehicles", "alert_rules", "alerts", "zones", "former_plans", "plan_versions", "plans", "subaccounts", "zones",
 	} {
 		if err := tx.Queue(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
 			return fmt.Errorf("delete all %s: %w", table, err)

@@ -199,7 +199,7 @@ func (s *Service) rescheduleTimers(ctx context.Context, tx *db.Tx, a orgContext,
 		if err := move("rides", "started_at", "status IN ('active', 'paused')", time.Duration(after.MaxRideMinutes)*time.Minute); err != nil {
 			return err
 		}
-		if err := rescheduleLateRides(ctx, tx, a, &after); err != nil {
+		if err := rescheduleLateRides(ctx, tx, a, &before, &after); err != nil {
 			return err
 		}
 	}
@@ -214,9 +214,9 @@ func (s *Service) rescheduleTimers(ctx context.Context, tx *db.Tx, a orgContext,
 	return nil
 }
 
-// rescheduleLateRides moves the due times of rides that apps have created late, which can be ended for a
-// while by [Ride.due].
-func rescheduleLateRides(ctx context.Context, tx *db.Tx, a orgContext, settings *Settings) error {
+// rescheduleLateRides moves the due times of rides that apps have created late and that were longer than
+// permitted before the change, which can be ended for a while by [Ride.due].
+func rescheduleLateRides(ctx context.Context, tx *db.Tx, a orgContext, before, after *Settings) error {
 	list, err := db.All(ctx, tx, func(row db.Row) (r Ride, err error) {
 		var start time.Time
 		if err := row.Scan(&r.ID, &r.Status, db.IntoTime(&start)); err != nil {
@@ -230,10 +230,10 @@ func rescheduleLateRides(ctx context.Context, tx *db.Tx, a orgContext, settings 
 		return fmt.Errorf("list the last rides: %w", err)
 	}
 	for _, r := range list {
-		if !r.backdated() {
+		if !r.backdated() || !r.due(before).Equal(r.CreatedAt.Std().Add(offlineGrace)) {
 			continue
 		}
-		if err := tx.Queue(ctx, "UPDATE rides SET due_at = $3 WHERE organization_id = $1 AND id = $2 AND status IN ('active', 'paused')", a.id, r.ID, db.Time(r.due(settings))); err != nil {
+		if err := tx.Queue(ctx, "UPDATE rides SET due_at = $3 WHERE organization_id = $1 AND id = $2 AND status IN ('active', 'paused')", a.id, r.ID, db.Time(r.due(after))); err != nil {
 			return fmt.Errorf("reschedule a ride: %w", err)
 		}
 	}

@@ -351,6 +351,9 @@ func (s *Service) UpdateSubaccountTx(ctx context.Context, tx *db.Tx, organizatio
 	if err != nil {
 		return Subaccount{}, fmt.Errorf("update a subaccount: %w", err)
 	}
+	if err := storeFormerPlans(ctx, tx, a, &former, &sub); err != nil {
+		return Subaccount{}, err
+	}
 	s.notify(tx, organizationID, SubaccountKind, sub.ID)
 	return sub, s.recordChange(ctx, tx, organizationID, SubaccountUpdated, audit.Target{Type: "subaccount", ID: sub.ID, Name: sub.Name}, former, sub)
 }

@@ -39,6 +39,7 @@ func (s *Service) Run(ctx context.Context) {
 	packing.Go(func() { s.runRollups(ctx) })
 	packing.Go(func() { loop.Every(ctx, pruneEvery, s.log, "delete expired tracks", s.pruneTracks) })
 	packing.Go(func() { loop.Every(ctx, pruneEvery, s.log, "delete expired alerts", s.pruneAlerts) })
+	packing.Go(func() { loop.Every(ctx, pruneEvery, s.log, "delete former pricing plans", s.pruneFormerPlans) })
 	changes := s.db.Changes()
 	var next time.Time // next due time as of the last commit
 	loop.Every(ctx, dueEvery, s.log, "apply due changes", func(ctx context.Context) (err error) {

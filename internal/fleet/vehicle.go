@@ -533,6 +533,11 @@ func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a orgContext, stor
 		return err
 	}
 	s.notify(tx, a.id, VehicleKind, v.ID)
+	if v.PricingPlanID != stored.PricingPlanID {
+		if err := storeFormerPlan(ctx, tx, a, v.ID, stored.PricingPlanID); err != nil {
+			return err
+		}
+	}
 	err = updateRow(ctx, tx, "vehicles", a.id, v.ID, stored.columns(), v.columns())
 	switch {
 	case !db.IsUnique(err):
