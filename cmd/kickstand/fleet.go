@@ -170,8 +170,8 @@ pricing_plans, customers, zones and vehicles, with records in the form of the AP
 the output of "kickstand fleet export". Its records refer to each other by ids.
 Each gets a new id; a record with an existing id of the fleet is skipped.
 If anything is wrong, the command lists every error and imports nothing. Rides
-cannot be imported. Vehicles out of service remain so, vehicles without a location
-or out of contact become removed.`
+cannot be imported. Vehicles out of service remain so, and available ones whose
+battery is low become so. Vehicles without a location or contact become removed.`
 }
 
 func (c *fleetImportCmd) Run(ctx context.Context, e *env) error {

@@ -109,10 +109,20 @@ func (t *fleetTrigger) make(ctx context.Context, name event.Name) (string, error
 	return t.customer(ctx, name)
 }
 
-// vehicles returns the first available vehicles.
+// vehicles returns the first available vehicles, without those of archived subaccounts.
 func (t *fleetTrigger) vehicles(ctx context.Context) ([]fleet.Vehicle, error) {
+	subaccounts, err := t.Subaccounts(ctx, t.DB, t.organizationID)
+	if err != nil {
+		return nil, err
+	}
+	of := []string{}
+	for _, sub := range subaccounts {
+		if sub.Status == "active" {
+			of = append(of, sub.ID)
+		}
+	}
 	records, _, err := t.ListVehicles(ctx, t.DB, t.organizationID, fleet.VehicleQuery{
-		State: []fleet.VehicleState{fleet.Available}, Sort: keyset.Sort{Field: "created_at"}, Limit: 50,
+		Subaccounts: of, State: []fleet.VehicleState{fleet.Available}, Sort: keyset.Sort{Field: "created_at"}, Limit: 50,
 	})
 	if err != nil {
 		return nil, err

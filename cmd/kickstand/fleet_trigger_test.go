@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
@@ -67,7 +68,7 @@ func TestFleetTrigger(t *testing.T) {
 	for _, name := range event.FleetNames {
 		missing[string(name)] = true
 	}
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for len(missing) > 0 {
 		select {
 		case d := <-deliveries:
@@ -157,6 +158,22 @@ func TestFleetTriggerTasks(t *testing.T) {
 		}
 		if slices.Contains(ids, task.VehicleID) {
 			t.Errorf("%s created a task of the vehicle %s of the sandbox", name, task.VehicleID)
+		}
+	}
+	// Nor do those of archived subaccounts serve as examples.
+	first := vehicles[0].SubaccountID
+	if _, err := trigger.write(t.Context(), func(tx *db.Tx) (string, error) {
+		sub, err := trigger.LockSubaccountTx(t.Context(), tx, trigger.organizationID, first)
+		if err == nil {
+			_, err = trigger.UpdateSubaccountTx(t.Context(), tx, trigger.organizationID, sub, fleet.SubaccountChange{Status: optional.Of("archived")})
+		}
+		return "", err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []event.Name{event.TaskCreated, event.VehicleCreated, event.AlertRaised} {
+		if _, err := trigger.make(t.Context(), name); err != nil {
+			t.Errorf("%s beside an archived subaccount: %v", name, err)
 		}
 	}
 	after, err := trigger.VehiclesWithOpenTasks(t.Context(), d, trigger.organizationID, ids)

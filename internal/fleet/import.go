@@ -596,11 +596,15 @@ func (im *importRun) importVehicles(ctx context.Context, f *File) error {
 		if there[f.Vehicles[i].ID] {
 			continue
 		}
+		path := "vehicles." + strconv.Itoa(i)
+		if n.State != "" {
+			checkOneOf(&im.faults, path+".state", n.State, Available, VehicleReserved, OnTrip, NonOperational, NonContactable, Missing, Removed)
+		}
 		var out VehicleEvent
 		n.State, out = f.Vehicles[i].imported(a.settings)
 		n.SubaccountID, n.VehicleTypeID, n.PricingPlanID = im.home(n.SubaccountID), resolveID(im.types, n.VehicleTypeID), NullString(resolveID(im.plans, string(n.PricingPlanID)))
 		if _, err := im.s.createVehicle(ctx, im.tx, a, n, out, im.by); err != nil {
-			if err := im.addIssues("vehicles."+strconv.Itoa(i), err); err != nil {
+			if err := im.addIssues(path, err); err != nil {
 				return err
 			}
 		}
@@ -613,16 +617,10 @@ func (im *importRun) importVehicles(ctx context.Context, f *File) error {
 // once; empty: none. Rides are not imported, so a vehicle with a ride is available. An available vehicle with
 // a low battery is out of service, as after a ride. Without contact, it is not known to stand on the street.
 func (f *FileVehicle) imported(settings *Settings) (VehicleState, VehicleEvent) {
-	switch f.State {
-	case NonContactable, Missing:
-		return Removed, ""
-	case Available, VehicleReserved, OnTrip, NonOperational:
-	default:
-		return f.State, ""
-	}
+	inContact := []VehicleState{Available, VehicleReserved, OnTrip, NonOperational}
 	level := Vehicle{BatteryPercent: f.BatteryPercent, FuelPercent: f.FuelPercent}
 	switch {
-	case f.Location == nil:
+	case f.Location == nil || !slices.Contains(inContact, f.State):
 		return Removed, ""
 	case f.State == NonOperational && slices.Contains(Available.Events(NonOperational), f.LastEvent):
 		return Available, f.LastEvent

@@ -251,6 +251,9 @@ func TestImportStates(t *testing.T) {
 	}
 	_, err := s.importText(t, fmt.Sprintf(`{"vehicles": [{"code": "S-99", "vehicle_type_id": %q, "state": "gone"}]}`, s.scooter))
 	wantFaults(t, "no such state", err, "vehicles.0.state invalid_value")
+	if got := err.Error(); !strings.Contains(got, "on_trip") {
+		t.Errorf("the error does not name the states: %s", got)
+	}
 	_, err = s.importText(t, fmt.Sprintf(`{"vehicles": [{"code": "S-99", "vehicle_type_id": %q, "state": "available", "location": %s, "battery_percent": -1}]}`, s.scooter, here))
 	wantFaults(t, "a level below 0", err, "vehicles.0.battery_percent too_small")
 }

@@ -60,7 +60,7 @@ const (
 	pathMDSAgencies = "mds.agencies."
 )
 
-// Key returns the parsed public key. Text before or after it is refused: it may be the private key.
+// Key returns the parsed public key. Other text is refused, also between its lines: it may be the private key.
 func (a *MDSAgency) Key() (crypto.PublicKey, error) {
 	text := strings.TrimSpace(a.PublicKey)
 	block, rest := pem.Decode([]byte(text))
@@ -70,7 +70,7 @@ func (a *MDSAgency) Key() (crypto.PublicKey, error) {
 	if block.Type != "PUBLIC KEY" {
 		return nil, errors.New("must be a public key in PEM form, which begins with BEGIN PUBLIC KEY")
 	}
-	if len(rest) > 0 || !strings.HasPrefix(text, "-----BEGIN") {
+	if len(rest) > 0 || len(block.Headers) > 0 || !strings.HasPrefix(text, "-----BEGIN") || strings.Count(text, "-----BEGIN") > 1 {
 		return nil, errors.New("must be a single public key in PEM form, without other text")
 	}
 	key, err := x509.ParsePKIXPublicKey(block.Bytes)
@@ -187,7 +187,7 @@ func (s *Service) MDSVehicle(ctx context.Context, of *MDSArea, id string) (MDSVe
 }
 
 // withoutReservations removes the rides of state changes, some of them nil, that had not started when
-// contact with their vehicles was lost: they are no trips.
+// contact with their vehicles was lost, or had already ended, as an app reported later.
 func withoutReservations(ctx context.Context, q db.Querier, organizationID string, changes []*StateChange) error {
 	var lost []*StateChange
 	var rides []string
@@ -199,19 +199,21 @@ func withoutReservations(ctx context.Context, q db.Querier, organizationID strin
 	if len(lost) == 0 {
 		return nil
 	}
-	starts := make(map[string]time.Time)
+	type times struct{ start, end time.Time }
+	of := make(map[string]times)
 	_, err := db.All(ctx, q, func(row db.Row) (id string, err error) {
-		var start time.Time
-		if err = row.Scan(&id, db.IntoTime(&start)); err == nil {
-			starts[id] = start
+		var t times
+		if err = row.Scan(&id, db.IntoTime(&t.start), db.IntoTime(&t.end)); err == nil {
+			of[id] = t
 		}
 		return id, err
-	}, "SELECT id, started_at FROM rides WHERE organization_id = $1 AND id = ANY($2)", organizationID, rides)
+	}, "SELECT id, started_at, ended_at FROM rides WHERE organization_id = $1 AND id = ANY($2)", organizationID, rides)
 	if err != nil {
 		return fmt.Errorf("read the rides of vehicles out of contact: %w", err)
 	}
 	for _, c := range lost {
-		if start := starts[string(c.RideID)]; start.IsZero() || start.After(c.At.Std()) {
+		t, lost := of[string(c.RideID)], c.At.Std()
+		if t.start.IsZero() || t.start.After(lost) || !t.end.IsZero() && t.end.Before(lost) {
 			c.RideID = ""
 		}
 	}
@@ -465,9 +467,15 @@ func (g *mdsGroup) point(vehicleID string, r *track.Report, n int) MDSPoint {
 	return p
 }
 
+// commitTime is the time in which transactions that have begun may still commit.
+const commitTime = time.Minute
+
 // MDSComplete reports whether all timed changes up to a time have been applied, so that
 // the data of an hour before it does not change any more.
 func (s *Service) MDSComplete(ctx context.Context, of *MDSArea, to time.Time) (bool, error) {
+	if of.Now.Before(to.Add(commitTime)) {
+		return false, nil
+	}
 	var pending bool
 	err := s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM rides WHERE organization_id = $1 AND due_at <= $2)
 		OR EXISTS (SELECT 1 FROM vehicles WHERE organization_id = $1 AND due_at <= $2)`, of.OrganizationID, to.UnixMicro()).Scan(&pending)
@@ -477,19 +485,19 @@ func (s *Service) MDSComplete(ctx context.Context, of *MDSArea, to time.Time) (b
 	return !pending, nil
 }
 
-// MDSRidesComplete reports whether all rides of an area that started before a time are known and have
-// ended: none is open, and apps that were offline can no longer send one.
+// MDSRidesComplete reports whether all rides of riders in an area that started before a time are known and
+// have ended: none is open, and apps that were offline can no longer send one.
 func (s *Service) MDSRidesComplete(ctx context.Context, of *MDSArea, to time.Time) (bool, error) {
 	a, err := s.orgContext(ctx, s.db, s.db.Now(), of.OrganizationID)
 	if err != nil {
 		return false, err
 	}
-	if of.Now.Before(to.Add(time.Duration(a.settings.OfflineRideHours) * time.Hour)) {
+	if of.Now.Before(to.Add(time.Duration(a.settings.OfflineRideHours)*time.Hour + commitTime)) {
 		return false, nil
 	}
 	var open bool
-	err = s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM rides WHERE organization_id = $1 AND status IN ('reserved', 'active', 'paused')
-		AND coalesce(subaccount_id = $2, FALSE) AND coalesce(started_at < $3, FALSE))`, of.OrganizationID, of.Subaccount.ID, to.UnixMicro()).Scan(&open)
+	err = s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM rides WHERE organization_id = $1 AND status IN ('reserved', 'active', 'paused') AND trip_type = $4
+		AND coalesce(subaccount_id = $2, FALSE) AND coalesce(started_at < $3, FALSE))`, of.OrganizationID, of.Subaccount.ID, to.UnixMicro(), RiderTrip).Scan(&open)
 	if err != nil {
 		return false, fmt.Errorf("look up open rides: %w", err)
 	}

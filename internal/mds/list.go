@@ -329,7 +329,7 @@ const leastCount = 10
 
 // report returns the report of a month: "2026-10.csv".
 func (c *call) report(ctx context.Context, name string) ([]byte, error) {
-	none := faultf(http.StatusNotFound, "not_found", "There is no such report: reports are YYYY-MM.csv, of months that are over, once no ride of them can follow.")
+	none := faultf(http.StatusNotFound, "not_found", "There is no such report: reports are YYYY-MM.csv, of months that are over and whose rides have all ended. Rides that apps send late may be part of the month for some hours.")
 	text, isCSV := strings.CutSuffix(name, ".csv")
 	month, err := time.Parse("2006-01", text)
 	if err != nil || !isCSV {

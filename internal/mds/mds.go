@@ -83,7 +83,7 @@ func faultf(status int, code, format string, args ...any) *fault {
 func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
-	h.Set("Vary", "Accept, Authorization")
+	h.Add("Vary", "Accept, Authorization")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
 		p.fail(w, r, faultf(http.StatusMethodNotAllowed, "method_not_allowed", "The data is read with GET."))
@@ -210,9 +210,6 @@ func accepts(lines []string, mediaType string) bool {
 	return false
 }
 
-// commitTime is the time after the end of an hour in which transactions that began in it may commit.
-const commitTime = time.Minute
-
 const hourLayout = "2006-01-02T15"
 
 // hour returns the hour that a parameter names: "2026-10-25T07", in UTC. Errors: 400 for
@@ -231,7 +228,7 @@ func (c *call) hour(ctx context.Context, name string) (from, to time.Time, err e
 		return from, to, faultf(http.StatusNotFound, "not_found", "The hour is not in the past, or before operations began.")
 	}
 	complete, err := c.service.MDSComplete(ctx, c.area, to)
-	if err == nil && (!complete || c.area.Now.Before(to.Add(commitTime))) {
+	if err == nil && !complete {
 		err = faultf(http.StatusAccepted, "not_available", "The data of this hour is not available yet.")
 	}
 	return from, to, err

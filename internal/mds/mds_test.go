@@ -458,11 +458,16 @@ func TestReport(t *testing.T) {
 	recent := "reports/" + end.AddDate(0, 0, -1).Format("2006-01") + ".csv"
 	r.advance(end.Add(-time.Minute))
 	ride := r.start(r.vehicle("M-1"), fleet.Active)
+	moved := r.vehicle("M-2") // its trip is not part of the report
+	r.write(func(tx *db.Tx) error {
+		_, err := r.fleet.StartRideTx(t.Context(), tx, r.org, fleet.NewRide{VehicleID: fleet.NullString(moved.ID), TripType: fleet.RebalanceTrip}, fleet.Actor{Type: "system"})
+		return err
+	})
 	for _, step := range []struct {
 		after time.Duration
 		ends  bool
 		want  int
-	}{{time.Minute, false, 404}, {23 * time.Hour, true, 404}, {24 * time.Hour, false, 200}} {
+	}{{time.Minute, false, 404}, {23 * time.Hour, true, 404}, {24*time.Hour + time.Minute, false, 200}} {
 		r.advance(end.Add(step.after))
 		if step.ends {
 			r.put(ride.ID, fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of[fleet.NullString]("operator")})
@@ -576,7 +581,7 @@ func TestRequests(t *testing.T) {
 	ms := func(ago time.Duration) string { return fmt.Sprint(now.Add(-ago).UnixMilli()) }
 	for path, want := range map[string]int{
 		"trips": 400, "trips?end_time=2026-10-25": 400, "trips?end_time=2026-10-25T24": 400, "trips?end_time=2026-10-25T7": 400, "trips?end_time=2026-10-25T07&end_time=2026-10-25T08": 400,
-		"trips?end_time=" + hourOf(now): 404, "trips?end_time=1999-01-01T00": 404, "telemetry": 400, "events/historical": 400,
+		"trips?end_time=" + hourOf(now.Add(time.Minute)): 404, "trips?end_time=1999-01-01T00": 404, "telemetry": 400, "events/historical": 400,
 		"events/recent?start_time=" + ms(time.Hour): 400, "events/recent?start_time=x&end_time=" + ms(0): 400,
 		"events/recent?start_time=" + ms(time.Hour) + "&end_time=" + ms(2*time.Hour): 400,
 		"events/recent?start_time=" + ms(15*24*time.Hour) + "&end_time=" + ms(0):     400, "events/recent?cursor=x&start_time=" + ms(time.Hour) + "&end_time=" + ms(0): 400,
@@ -609,7 +614,11 @@ func TestRequests(t *testing.T) {
 		req.Header.Set("Authorization", "Bearer "+r.token(nil))
 		req.Header.Set("Accept", accept)
 		w := httptest.NewRecorder()
+		w.Header().Set("Vary", "Accept-Encoding") // of the compression around it
 		r.api.ServeHTTP(w, req)
+		if got := strings.Join(w.Header().Values("Vary"), ", "); got != "Accept-Encoding, Accept, Authorization" {
+			t.Errorf("%s: Vary is %q", method, got)
+		}
 		if want := map[string]int{"POST": 405, "HEAD": 200}[method]; w.Code != want || method == "HEAD" && w.Body.Len() > 0 {
 			t.Errorf("%s: got %d, %d bytes", method, w.Code, w.Body.Len())
 		}
@@ -694,6 +703,8 @@ func TestSettings(t *testing.T) {
 		"invalid_format mds.agencies.0.public_key (8193)": {Agencies: with(public(t, &huge))},
 		"invalid_format mds.agencies.0.public_key (pair)": {Agencies: with(good.PublicKey + "\n" + private)},
 		"invalid_format mds.agencies.0.public_key (text)": {Agencies: with(strings.Replace(private, "-----BEGIN", "BEGIN", 1) + good.PublicKey)},
+		"invalid_format mds.agencies.0.public_key (open)": {Agencies: with(strings.Replace(private, "-----END", "END", 1) + good.PublicKey)},
+		"invalid_format mds.agencies.0.public_key (note)": {Agencies: with(strings.Replace(good.PublicKey, "KEY-----\n", "KEY-----\nNote: mine\n\n", 1))},
 	} {
 		err := r.update(m)
 		var got string
@@ -838,7 +849,10 @@ type heldWriter struct {
 }
 
 func (h heldWriter) Write(part []byte) (int, error) {
-	h.begun <- true
+	select {
+	case h.begun <- true:
+	case <-h.released: // the rest of an answer
+	}
 	<-h.released
 	return h.ResponseRecorder.Write(part)
 }
@@ -1088,10 +1102,32 @@ func TestMissedEvents(t *testing.T) {
 	validate(t, r, "/events/recent", path)
 }
 
+// TestTripBeforeLoss: the loss of contact after a trip, which its app ended later, has no trip.
+func TestTripBeforeLoss(t *testing.T) {
+	r := newRig(t)
+	v := r.vehicle("OUT-1")
+	ride := r.start(v, fleet.Active)
+	at := func(after time.Duration) time.Time { return ride.StartedAt.Std().Add(after) }
+	r.advance(at(10 * time.Minute))
+	r.loseContact(v.ID)
+	trips := func() string {
+		list, _ := r.eventsOf(v.ID, at(9*time.Minute))
+		return fmt.Sprint(list[0]["event_types"], list[0]["trip_ids"])
+	}
+	if got, want := trips(), "[comms_lost] ["+uuidOf(t, ride.ID)+"]"; got != want {
+		t.Errorf("during the trip: got %s, want %s", got, want)
+	}
+	r.put(ride.ID, fleet.RideChange{Status: optional.Of(fleet.Completed), EndedAt: optional.Of(rfc3339.Time(at(5 * time.Minute))), EndReason: optional.Of[fleet.NullString]("operator")})
+	if got, want := trips(), "[comms_lost] <nil>"; got != want {
+		t.Errorf("after its end: got %s, want %s", got, want)
+	}
+}
+
 // TestReservationOutOfContact: the loss of contact during a reservation has no trip, also if it becomes one.
 func TestReservationOutOfContact(t *testing.T) {
 	r := newRig(t)
-	since := time.Now().Add(-time.Minute)
+	began := time.Now()
+	since := began.Add(-time.Minute)
 	reserved, starting, riding := r.vehicle("OUT-1"), r.vehicle("OUT-2"), r.vehicle("OUT-3")
 	r.start(reserved, fleet.Reserved)
 	later := r.start(starting, fleet.Reserved)
@@ -1129,7 +1165,7 @@ func TestReservationOutOfContact(t *testing.T) {
 	}
 	r.advance(now.Add(2 * time.Hour))
 	lost := 0
-	for _, hour := range []string{hourOf(now), hourOf(now.Add(-time.Second))} { // the loss may have been in the one before
+	for _, hour := range slices.Compact([]string{hourOf(began), hourOf(now)}) {
 		for _, p := range r.points(hour) {
 			for id, want := range want {
 				at := int64(p["timestamp"].(float64))
