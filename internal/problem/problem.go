@@ -96,6 +96,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Cause }
 
+// CodeSavedBefore is the code of a Conflict for a form that is sent again.
+const CodeSavedBefore = "saved_before"
+
 // New returns an error of a kind. The message is shown to the client.
 func New(kind Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}

@@ -346,7 +346,7 @@ func OnceTx(ctx context.Context, tx *db.Tx, organizationID, key string) error {
 		return fmt.Errorf("store the key of a form: %w", err)
 	}
 	if n == 0 {
-		return problem.New(problem.Conflict, "this form was saved before")
+		return &problem.Error{Kind: problem.Conflict, Code: problem.CodeSavedBefore, Message: "this form was saved before"}
 	}
 	return nil
 }

@@ -390,6 +390,9 @@ func (a *Section) fail(w http.ResponseWriter, r *Request, err error) {
 		audit.LogSecurityEvent(r.Context(), a.site.log, "request.refused", slog.String("page", r.Pattern))
 	case problem.Conflict:
 		status = http.StatusConflict
+		if p.Code == problem.CodeSavedBefore {
+			title = "Saved before"
+		}
 	case problem.TooLarge:
 		status = http.StatusRequestEntityTooLarge
 	case problem.RateLimited:
@@ -402,7 +405,10 @@ func (a *Section) fail(w http.ResponseWriter, r *Request, err error) {
 		a.site.fail(w, r.Request, err)
 		return
 	}
-	if r.Method == http.MethodPost {
+	switch {
+	case p.Code == problem.CodeSavedBefore:
+		m.Next = "It was not saved again."
+	case r.Method == http.MethodPost:
 		m.Next = "Nothing was changed."
 	}
 	if err := a.Render(w, r, "appmessage", Page{Title: title, Status: status, Body: m, Sandbox: strings.HasPrefix(r.URL.Path, "/sandbox/")}); err != nil {

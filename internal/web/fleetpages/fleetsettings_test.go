@@ -48,7 +48,7 @@ func TestUnedited(t *testing.T) {
 		return err
 	})
 	path := "/fleet/vehicles/" + v.ID + "/edit"
-	form := with(formOf(y.admin.Page(path)), "metadata", "a:b: c\r\nd:  e\r\nf: g\r\nh\r\ni: j\r\nk: l\r\nm: n\r\no") // as a browser sends the field
+	form := with(formOf(y.admin.Page(path)), "metadata", "a:b: c\r\nd:  e\r\nf: g⏎h\r\ni: j⏎k: l\r\nm: n⏎o") // as a browser sends the field
 	y.admin.Follow(y.admin.Post(path, with(form, "vin", "1")))
 	if got, err := l.Vehicle(t.Context(), l.db, l.organization.ID, v.ID); err != nil || got.VIN != "1" || !maps.Equal(got.Metadata, odd) {
 		t.Errorf("got %+v, %v", got.Metadata, err)

@@ -87,8 +87,8 @@ func (p *pages) showForm(w http.ResponseWriter, r *web.Request, page web.Page, f
 	return p.Render(w, r, "form", page)
 }
 
-// onceField is the hidden field by which the form of a new record is saved once: a browser that got no answer
-// may send it again. Forms of stored records need none: sent again, they change nothing.
+// onceField is the hidden field by which a form is saved once: a browser that got no answer may send it
+// again. The forms of stored records have their mark instead: sent again, they change nothing.
 func onceField() web.Fields { return web.Fields{{Name: "form", Value: rand.Text()}} }
 
 // opened returns the hidden fields of the form of a stored record or, without an id, of a new one.
@@ -201,10 +201,25 @@ func inLine(f *web.Field, path string) string {
 		return " in “" + line + "”"
 	case "checklist":
 		if _, row, ok := rowOf(path); ok {
-			return fmt.Sprintf(" in line %d", row+1)
+			return fmt.Sprintf(" in line %d", lineNumber(f.Value, row))
 		}
 	}
 	return ""
+}
+
+// lineNumber returns the number of the line with an item of [web.Lines], which leaves out empty ones.
+func lineNumber(text string, item int) int {
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		if item--; item < 0 {
+			break
+		}
+	}
+	return number
 }
 
 // formInput parses the values of a form and records parse errors.
@@ -445,8 +460,8 @@ func (t *formInput) degrees(name string) *float64 {
 	return &n
 }
 
-// metadata parses lines of a name, a colon and a value. Lines of stored metadata are as they are stored, even
-// if their names contain a colon.
+// metadata parses lines of a name, a colon and a value, as [metadataLine] shows them. Lines of stored metadata
+// are as they are stored, even if their names contain a colon.
 func (t *formInput) metadata(stored map[string]string) map[string]string {
 	names := make(map[string]string, len(stored)) // by line
 	for name, value := range stored {
@@ -454,6 +469,8 @@ func (t *formInput) metadata(stored map[string]string) map[string]string {
 	}
 	m := map[string]string{}
 	for _, line := range web.Lines(t.Get("metadata")) {
+		was, unedited := names[line]
+		line = strings.ReplaceAll(line, lineBreak, "\n")
 		name, value, ok := strings.Cut(line, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		for was := range stored { // an edited value of a name with a colon
@@ -461,7 +478,7 @@ func (t *formInput) metadata(stored map[string]string) map[string]string {
 				name, value = was, strings.TrimSpace(rest)
 			}
 		}
-		if was, unedited := names[line]; unedited {
+		if unedited {
 			name, value, ok = was, stored[was], true
 		}
 		switch _, twice := m[name]; {
@@ -477,7 +494,12 @@ func (t *formInput) metadata(stored map[string]string) map[string]string {
 	return m
 }
 
-func metadataLine(name, value string) string { return name + ": " + value }
+// lineBreak is shown for a line break in metadata.
+const lineBreak = "⏎"
+
+func metadataLine(name, value string) string {
+	return strings.ReplaceAll(web.LineFeeds(name+": "+value), "\n", lineBreak)
+}
 
 // metadataField edits a record's metadata.
 func metadataField(m map[string]string) web.Field {
@@ -616,7 +638,7 @@ func (p *pages) confirmed(w http.ResponseWriter, r *web.Request, page web.Page, 
 }
 
 // change runs a change. If fields are invalid, it sets their errors and returns
-// false. The error is Conflict if the form of a new record was saved before.
+// false. The error is Conflict if a form with [onceField] was saved before.
 func (p *pages) change(r *web.Request, fields web.Fields, t *formInput, fn func(ctx context.Context, tx *db.Tx) error) (bool, error) {
 	err := t.v.Err()
 	var saved error

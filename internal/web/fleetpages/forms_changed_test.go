@@ -319,6 +319,15 @@ func TestAdjustmentByOthers(t *testing.T) {
 		t.Errorf("saved again: got %d, %s", got.AdjustmentAmount, got.PaymentStatus)
 	}
 
+	// A late report corrects the price that the form shows.
+	mine = formOf(y.agent.Page(path + "/adjust"))
+	l.write(func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE rides SET doc = replace(doc, '"subtotal_amount":100', '"subtotal_amount":140') WHERE id = $1`, ride.ID)
+		return err
+	})
+	d = y.agent.WantRefused(y.agent.Post(path+"/adjust", with(with(mine, "adjustment_amount", "-1.00"), "adjustment_reason", "refund")), http.StatusUnprocessableEntity)
+	d.Want("This was changed since the form was opened.")
+
 	block := "/fleet/riders/" + string(ride.CustomerID) + "/block"
 	mine = formOf(y.admin.Page(block))
 	y.admin.Follow(y.admin.Post(block, with(mine, "block_reason", "stole a scooter")))
@@ -362,18 +371,18 @@ func TestLines(t *testing.T) {
 	var v fleet.Vehicle
 	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
 		v, err = l.CreateVehicleTx(ctx, tx, l.organization.ID, fleet.NewVehicle{
-			SubaccountID: l.sub.ID, Code: "M-1", VehicleTypeID: l.scooter, Metadata: map[string]string{"a:b": "v", "depot": "north"},
+			SubaccountID: l.sub.ID, Code: "M-1", VehicleTypeID: l.scooter, Metadata: map[string]string{"a:b": "v", "depot": "north", "note": "Ring twice\ncode: 1234"},
 		}, fleet.Actor{Type: "system"})
 		return err
 	})
 	path := "/fleet/vehicles/" + v.ID + "/edit"
 	form := formOf(y.admin.Page(path))
-	y.admin.Follow(y.admin.Post(path, with(form, "metadata", "a:b: v\r\ndepot: south")))
-	if got, err := l.Vehicle(t.Context(), l.db, l.organization.ID, v.ID); err != nil || !maps.Equal(got.Metadata, map[string]string{"a:b": "v", "depot": "south"}) {
+	y.admin.Follow(y.admin.Post(path, with(form, "metadata", "a:b: v\r\ndepot: south\r\nnote: Ring twice⏎code: 1234")))
+	if got, err := l.Vehicle(t.Context(), l.db, l.organization.ID, v.ID); err != nil || !maps.Equal(got.Metadata, map[string]string{"a:b": "v", "depot": "south", "note": "Ring twice\ncode: 1234"}) {
 		t.Errorf("got %v, %v", got.Metadata, err)
 	}
-	y.admin.Follow(y.admin.Post(path, with(formOf(y.admin.Page(path)), "metadata", "a:b: w\ndepot: south")))
-	if got, err := l.Vehicle(t.Context(), l.db, l.organization.ID, v.ID); err != nil || got.Metadata["a:b"] != "w" {
+	y.admin.Follow(y.admin.Post(path, with(formOf(y.admin.Page(path)), "metadata", "a:b: w\ndepot: south\nnote: Ring⏎code: 1")))
+	if got, err := l.Vehicle(t.Context(), l.db, l.organization.ID, v.ID); err != nil || got.Metadata["a:b"] != "w" || got.Metadata["note"] != "Ring\ncode: 1" {
 		t.Errorf("an edited value: got %v, %v", got.Metadata, err)
 	}
 	form = formOf(y.admin.Page(path))
@@ -385,8 +394,8 @@ func TestLines(t *testing.T) {
 		y.admin.WantRefused(y.admin.Post(path, with(form, "metadata", text)), http.StatusUnprocessableEntity).Want(want)
 	}
 	y.admin.WantRefused(y.admin.Post("/fleet/tasks/new", url.Values{
-		"vehicle_id": {"M-1"}, "title": {"Check"}, "kind": {"repair"}, "priority": {"normal"}, "checklist": {"Brake\n" + strings.Repeat("x", 300)},
-	}), http.StatusUnprocessableEntity).Want("in line 2.")
+		"vehicle_id": {"M-1"}, "title": {"Check"}, "kind": {"repair"}, "priority": {"normal"}, "checklist": {"Brake\n \n" + strings.Repeat("x", 300)},
+	}), http.StatusUnprocessableEntity).Want("in line 3.")
 	y.admin.WantRefused(y.admin.Post("/fleet/tasks/new", url.Values{
 		"vehicle_id": {"M-1"}, "title": {"Check"}, "kind": {"repair"}, "priority": {"normal"}, "assignee_id": {"usr_stranger"},
 	}), http.StatusUnprocessableEntity).Want("Assignee must be a member of")
@@ -429,7 +438,7 @@ func TestFormSentTwice(t *testing.T) {
 		}
 		form.Set(tt.field, "First")
 		y.admin.Follow(y.admin.Post(tt.path, form))
-		y.admin.WantRefused(y.admin.Post(tt.path, form), http.StatusConflict).Want("This form was saved before. Nothing was changed.")
+		y.admin.WantRefused(y.admin.Post(tt.path, form), http.StatusConflict).Want("This form was saved before. It was not saved again.")
 		if got := count() - before; got != 1 {
 			t.Errorf("%s: %d rows were added, want 1", tt.path, got)
 		}

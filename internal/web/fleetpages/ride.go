@@ -544,7 +544,7 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	currency := ride.Price.Currency
-	fields, t := adjustmentFields(&ride), new(formInput)
+	fields, mark, t := adjustmentFields(&ride), adjustmentMark(&ride), new(formInput)
 	if r.Method == http.MethodPost {
 		var ok bool
 		if t.Values, ok = p.Form(w, r); !ok {
@@ -566,7 +566,7 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 			if adjusted, err = p.Fleet.UpdateRideTx(ctx, tx, r.OrganizationID, before, c, by(r)); err != nil {
 				return err
 			}
-			return t.checkStored(adjustmentFields(&before), adjustmentFields(&adjusted))
+			return t.checkStored(adjustmentMark(&before), adjustmentMark(&adjusted))
 		})
 		if err != nil {
 			return err
@@ -576,8 +576,14 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.frame(r, from, "/rides", "Adjust price"), fields, form{
-		Intro: "The ride costs " + web.Money(ride.Price.TotalAmount, currency) + ". This only updates the record; no money is transferred.", Was: t.openedWith(fields), Label: "Save", Cancel: from.path,
+		Intro: "The ride costs " + web.Money(ride.Price.TotalAmount, currency) + ". This only updates the record; no money is transferred.", Was: t.openedWith(mark), Label: "Save", Cancel: from.path,
 	})
+}
+
+// adjustmentMark are the fields of the adjustment with the price that it adjusts, which late reports correct.
+func adjustmentMark(ride *fleet.Ride) web.Fields {
+	p := ride.Price
+	return append(adjustmentFields(ride), web.Field{Name: "price", Label: "Price", Value: plain(p.SubtotalAmount+p.TaxAmount, p.Currency)})
 }
 
 // adjustmentFields are the fields of the adjustment and the payment of an ended ride.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -463,7 +465,14 @@ func (p *pages) addTaskPhoto(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return p.refusePhotos(w, path, err)
 	}
+	once := formInput{Values: form.Values}
+	for _, f := range form.Files {
+		once.Add("file", fmt.Sprintf("%x", sha256.Sum256(f.Data)))
+	}
 	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
+		if err := p.once(ctx, tx, r, &once); err != nil {
+			return err
+		}
 		for _, f := range form.Files {
 			t, err := p.Fleet.LockTaskTx(ctx, tx, r.OrganizationID, r.PathValue("id"))
 			if err != nil {
@@ -488,6 +497,8 @@ func (p *pages) refusePhotos(w http.ResponseWriter, path string, err error) erro
 	switch {
 	case ok && len(e.Issues) > 0:
 		return p.Redirect(w, path, web.Notice{Text: "The photo " + e.Issues[0].Message + ".", Bad: true})
+	case ok && e.Code == problem.CodeSavedBefore:
+		return p.Redirect(w, path, web.Notice{Text: "The photos were added before."})
 	case ok && e.Code == quota.CodeExceeded:
 		return p.Redirect(w, path, web.Notice{Text: "No photo was added: " + e.Message + ".", Bad: true})
 	default:

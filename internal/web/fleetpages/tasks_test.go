@@ -184,6 +184,15 @@ func TestTaskPhotos(t *testing.T) {
 	if a := y.agent.Get(at); a.Header().Get("Content-Type") != "image/png" || a.Header().Get("X-Content-Type-Options") != "nosniff" || !bytes.Equal(a.Body.Bytes(), photo) {
 		t.Errorf("shown with %v", a.Header())
 	}
+	// Sent again without an answer, it is added once.
+	form := url.Values{"was.form": {"opened"}}
+	for _, want := range []string{"1 photo added.", "The photos were added before."} {
+		d, _ := y.agent.Follow(y.agent.PostFiles(path+"/photos", form, web.File{Name: "again.png", ContentType: "image/png", Data: photo}))
+		d.Want(want)
+	}
+	if stored, err = l.Task(t.Context(), l.db, l.organization.ID, task.ID); err != nil || len(stored.Photos) != 2 {
+		t.Errorf("%d photos, %v; want 2", len(stored.Photos), err)
+	}
 	d, _ := y.agent.Follow(y.agent.Post(at+"/delete", nil))
 	d.Want("Photo deleted.")
 	y.agent.WantRefused(y.agent.Get(at), http.StatusNotFound)
