@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
@@ -16,15 +17,16 @@ import (
 
 // holdAnswers makes the page's next answers wait. release lets one of them, counted from 0, arrive;
 // waitHeld waits until there are n.
-func (v *visitor) holdAnswers() {
+func (v *visitor) holdAnswers(part string) {
 	v.t.Helper()
 	js[bool](v, `(() => {
 		const now = window.fetch;
 		window.held = [];
 		window.holding = true;
+		const part = `+quote(part)+`;
 		window.fetch = async (...a) => {
 			const answer = await now(...a);
-			if (window.holding) await new Promise((go) => window.held.push(go));
+			if (window.holding && String(a[0]).includes(part)) await new Promise((go) => window.held.push(go));
 			return answer;
 		};
 		return true;
@@ -57,7 +59,7 @@ func TestLateLiveAnswer(t *testing.T) {
 	v.open("/sandbox/fleet/map?z=15&lat=52.52&lng=13.405&vehicle=" + id)
 	v.waitText("Battery")
 	v.waitLive()
-	v.holdAnswers()
+	v.holdAnswers("")
 	if err := f.DB.Write(t.Context(), func(tx *db.Tx) error {
 		locked, err := f.LockVehicleTx(t.Context(), tx, o.ID, id)
 		if err != nil {
@@ -96,7 +98,7 @@ func TestDragDuringAnswer(t *testing.T) {
 		v.open(path + "?z=13&lat=52.52&lng=13.405")
 		v.do(chromedp.ScrollIntoView(ground))
 		v.find(ground)
-		v.holdAnswers()
+		v.holdAnswers("")
 		at := func() float64 { return js[float64](v, `Number(document.querySelector("`+frame+`").dataset.x)`) }
 		moved := func() {
 			t.Helper()
@@ -202,15 +204,29 @@ func TestBackToShape(t *testing.T) {
 	shown := `document.querySelectorAll(".corner").length === 3 && document.querySelector(".sketch").getBBox().width > 100`
 	v.wait("3 corners", shown)
 	shape := v.value("#field-geometry")
-	for name, where := range map[string]string{"the same view": "/sandbox/fleet/zones/new?z=15&lat=48.14&lng=11.58", "a view elsewhere": "/sandbox/fleet/zones/new"} {
-		v.open(where)
+	for _, tt := range []struct{ name, where string }{
+		{"the same view", "/sandbox/fleet/zones/new?z=15&lat=48.14&lng=11.58"},
+		{"a view elsewhere", "/sandbox/fleet/zones/new"},
+		{"a view that was moved", "/sandbox/fleet/zones/new?z=15&lat=48.14&lng=11.6"},
+	} {
+		v.open(tt.where)
+		view := `(({z, x}) => z + " " + x)(document.querySelector(".draw").dataset)`
+		opened := js[string](v, view)
+		if strings.Contains(tt.name, "moved") {
+			v.do(chromedp.ScrollIntoView(ground))
+			v.drag(ground, .3, .5, .6, .5)
+			v.wait("a view further west", view+" !== "+quote(opened))
+		}
 		v.fill("#field-geometry", shape)
+		v.waitLive() // the page with the stream does not go to the back/forward cache
 		v.click(`a[href="/sandbox/fleet/riders"]`)
 		v.at("/sandbox/fleet/riders")
 		js[bool](v, `(history.back(), true)`)
 		v.at("/sandbox/fleet/zones/new*")
-		v.wait("the shape again on "+name, `document.querySelector("#field-geometry").value === `+quote(shape)+` && `+shown)
+		v.wait("the shape again on "+tt.name, `document.querySelector("#field-geometry").value === `+quote(shape)+` && `+shown)
+		v.wait("a view that fits the shape", view+" !== "+quote(opened))
 		v.do(chromedp.ScrollIntoView(ground))
+		js[bool](v, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`) // the browser restores its scroll position
 		v.wait("the shape in view", `(() => {
 			const s = document.querySelector(".sketch").getBoundingClientRect(), g = document.querySelector(".draw .ground").getBoundingClientRect();
 			return s.left > g.left && s.right < g.right && s.top > g.top && s.bottom < g.bottom;

@@ -73,6 +73,56 @@ func TestUpdateDuringDrag(t *testing.T) {
 	v.wait("a map further west", `Number(new URL(location.href).searchParams.get("lng")) < 13.4`)
 }
 
+// TestDragOfWholeFleet: a map that shows all vehicles keeps its view from when a drag begins, so that updates
+// do not fit it to the vehicles meanwhile.
+func TestDragOfWholeFleet(t *testing.T) {
+	p := start(t)
+	_, u := p.organization("Wheels")
+	v := p.as(t, u)
+	v.open("/sandbox/fleet/map")
+	v.find(".ground")
+	v.mouse("mousePressed", ".ground", .3, .5, 0)
+	v.mouse("mouseMoved", ".ground", .6, .5, 0)
+	if !js[bool](v, `new URL(location.href).searchParams.has("z")`) {
+		t.Error("the address has no view during the drag")
+	}
+	v.mouse("mouseReleased", ".ground", .6, .5, 0)
+}
+
+// TestLateView: a view that was requested before a live update does not show the state before it.
+func TestLateView(t *testing.T) {
+	p := start(t)
+	o, u := p.organization("Wheels")
+	v := p.as(t, u)
+	id := openVehicleOnMap(t, p, v, o.ID)
+	v.holdAnswers("z=14")
+	v.click(`a[aria-label="Zoom out"]`)
+	v.waitHeld(1)
+	setBattery(t, p.Sandbox, o.ID, id, 43)
+	v.waitText("43 %")
+	js[bool](v, `(window.holding = false, window.held[0](), true)`)
+	v.wait("the wider view with the present battery", `document.querySelector("[data-map]").dataset.z === "14" && document.body.innerText.includes("43 %")`)
+}
+
+// TestNearestOnMovedMap: a click on a map that has just been zoomed keeps the zoom.
+func TestNearestOnMovedMap(t *testing.T) {
+	p := start(t)
+	_, u := p.organization("Wheels")
+	v := p.as(t, u)
+	v.open("/sandbox/fleet/map?z=13&lat=52.6&lng=13.6")
+	v.find(".ground")
+	v.holdAnswers("z=")
+	js[bool](v, `(document.querySelector(".ground").dispatchEvent(new WheelEvent("wheel", {deltaY: -350, bubbles: true, cancelable: true})), true)`)
+	v.waitHeld(1)
+	v.clickAt(".ground", .1, .1)
+	v.waitHeld(2)
+	v.release(1)
+	v.wait("the nearest vehicles", `new URL(location.href).searchParams.has("near")`)
+	if z := js[float64](v, `Number(new URL(location.href).searchParams.get("z"))`); z < 13.9 {
+		t.Errorf("the zoom is %v", z)
+	}
+}
+
 // TestLostUpdate: the topics of an update that the server does not answer are asked for again, and
 // updates wait for each other.
 func TestLostUpdate(t *testing.T) {
@@ -83,8 +133,10 @@ func TestLostUpdate(t *testing.T) {
 	js[bool](v, `(() => {
 		const fetchNow = window.fetch, timeout = window.setTimeout;
 		window.setTimeout = (f, ms, ...a) => timeout(f, Math.min(ms, 50), ...a);
-		const bad = [() => Promise.reject(new TypeError("offline")), () => new Response("", {status: 503}), () => new Response("", {status: 429})];
-		window.fetch = async (...a) => (bad.shift() ?? (() => fetchNow(...a)))();
+		AbortSignal.timeout = () => AbortSignal.abort(); // at once
+		const silent = (_, {signal}) => signal?.aborted ? Promise.reject(signal.reason) : new Promise(() => {});
+		const bad = [silent, () => Promise.reject(new TypeError("offline")), () => new Response("", {status: 503}), () => new Response("", {status: 429, headers: {"Retry-After": "7"}})];
+		window.fetch = async (...a) => a[0] === location.href ? (bad.shift() ?? (() => fetchNow(a[0], {...a[1], signal: undefined})))(...a) : fetchNow(...a);
 		window.left = () => bad.length;
 		return true;
 	})()`)
@@ -97,6 +149,7 @@ func TestLostUpdate(t *testing.T) {
 		const fetchNow = window.fetch;
 		let now = 0, most = 0;
 		window.fetch = async (...a) => {
+			if (a[0] !== location.href) return fetchNow(...a);
 			most = Math.max(most, ++now);
 			const answer = await fetchNow(...a);
 			now--;
@@ -132,7 +185,7 @@ func TestZoomOut(t *testing.T) {
 			t.Errorf("%s: %d tiles", path, n)
 		}
 		v.wait("the whole earth", `document.querySelector("`+frame+`").dataset.z === "2"`)
-		v.wait("a view at rest", `/translate\(-?0?\.?0*[^ ]* -?[^ ]*\) scale\((1|1\.00\d*|0\.99\d*)\)/.test(document.querySelector("[data-pan]").getAttribute("transform"))`)
+		v.wait("a view at rest", `(({a, e, f}) => Math.abs(a - 1) < .01 && Math.hypot(e, f) < 1)(document.querySelector("[data-pan]").transform.baseVal[0].matrix)`)
 		x := js[string](v, `document.querySelector("`+frame+`").dataset.x`)
 		wheel("500")
 		if got := js[float64](v, `Math.hypot(document.querySelector("[data-pan]").transform.baseVal[0].matrix.e, document.querySelector("[data-pan]").transform.baseVal[0].matrix.f)`); got > 5 {
@@ -183,7 +236,7 @@ func TestSupersededRequest(t *testing.T) {
 		let first = true;
 		window.same = true;
 		window.fetch = (...a) => {
-			if (!first) return now(...a);
+			if (!first || !a[0].includes("z=14")) return now(...a);
 			first = false;
 			return new Promise((_, fail) => (window.fail = fail));
 		};
@@ -331,6 +384,40 @@ func TestFailedCheck(t *testing.T) {
 	}
 }
 
+// TestShortcutsOnce: "?" opens one list, however often it is pressed before the list is there.
+func TestShortcutsOnce(t *testing.T) {
+	p := start(t)
+	_, u := p.organization("Wheels")
+	v := p.as(t, u)
+	v.open("/sandbox/fleet/map")
+	js[bool](v, `([1, 2, 3].forEach(() => document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "?", bubbles: true, cancelable: true}))), true)`)
+	v.waitText("Keyboard shortcuts")
+	v.find("dialog[open]")
+	if n := js[int](v, `document.querySelectorAll("dialog").length`); n != 1 {
+		t.Errorf("%d dialogs", n)
+	}
+}
+
+// TestFirstZoneOfNewBrowser: the form of a zone that was rendered before the server knew the browser's time zone
+// can draw after it was rendered again.
+func TestFirstZoneOfNewBrowser(t *testing.T) {
+	p := start(t)
+	_, u := p.organization("Wheels")
+	v := p.as(t, u)
+	v.open("/sandbox/fleet/zones/new?z=15&lat=52.52&lng=13.405")
+	v.find(".draw .ground")
+	js[bool](v, `(async () => {
+		const { renew } = await import(document.querySelector('script[src$="/app.js"]').src.replace("app.js", "live.js"));
+		await renew([document.getElementById("main")]);
+		return true;
+	})()`)
+	v.drawTriangle(".draw .ground")
+	v.wait("3 corners", `document.querySelectorAll(".corner").length === 3`)
+	if js[bool](v, `document.querySelector("[data-tools]").hidden || document.querySelector("form[data-draw] button").name === "check"`) {
+		t.Error("the form is as without a script")
+	}
+}
+
 // TestRefusedDialog: a refusal without a form, and an answer that is no page, have words in the dialog;
 // two clicks open one dialog.
 func TestRefusedDialog(t *testing.T) {
@@ -353,7 +440,7 @@ func TestRefusedDialog(t *testing.T) {
 	v.open("/sandbox/fleet/vehicles/" + vehicle(fleet.Available))
 	link := `a[href$="/delete"]`
 	v.find(link)
-	v.holdAnswers()
+	v.holdAnswers("/delete")
 	js[bool](v, `(document.querySelector('`+link+`').click(), document.querySelector('`+link+`').click(), true)`)
 	v.waitHeld(2)
 	v.release(1)
@@ -365,6 +452,9 @@ func TestRefusedDialog(t *testing.T) {
 	}
 	js[bool](v, `(window.now = window.fetch, window.fetch = async () => new Response("Bad gateway", {status: 502}), true)`)
 	v.fill("dialog input:not([type=hidden])", riding.Code)
+	v.click("dialog form button:not([type=button])")
+	v.waitText("The server did not finish. Look whether the change was saved before you try again.")
+	js[bool](v, `(window.fetch = () => Promise.reject(new TypeError("offline")), true)`)
 	v.click("dialog form button:not([type=button])")
 	v.waitText("The server is unreachable; the change was probably not saved. Try again.")
 	// The vehicle has a ride by now.

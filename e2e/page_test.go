@@ -83,6 +83,7 @@ const (
 	maxPage   = 100 << 10 // HTML, CSS and JavaScript together
 	maxStyle  = 40 << 10
 	maxScript = 30 << 10
+	maxMap    = 60 << 10 // JavaScript of a page with a map
 )
 
 // checkWeight loads a page with an empty cache and again: the size is within the limits,
@@ -102,6 +103,10 @@ func (v *visitor) checkWeight(path string) {
 			sums[r.kind] += r.bytes
 			all += r.bytes
 		}
+	}
+	maxScript := int64(maxScript)
+	if js[bool](v, `document.querySelector("[data-map], [data-draw]") !== null`) {
+		maxScript = maxMap
 	}
 	for _, c := range []struct {
 		what     string

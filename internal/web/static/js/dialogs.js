@@ -2,7 +2,7 @@
 // replaces the page; a refused form stays in the dialog.
 export async function show(address) {
   const turn = ++asked;
-  const form = formOf(await pageOf(await fetch(address, { headers })));
+  const form = await fetch(address, { headers }).then(pageOf).then(formOf).catch(() => null);
   if (turn !== asked) return; // another link opens a dialog by now
   if (!form) throw new Error("no form");
   open(form, address);
@@ -62,7 +62,7 @@ function open(form, address) {
       dialog.replaceChildren(...main.childNodes);
     } else {
       form.querySelector(".error.lost")?.remove();
-      const lost = Object.assign(document.createElement("p"), { className: "error lost", textContent: "The server is unreachable; the change was probably not saved. Try again." });
+      const lost = Object.assign(document.createElement("p"), { className: "error lost", textContent: response ? "The server did not finish. Look whether the change was saved before you try again." : "The server is unreachable; the change was probably not saved. Try again." });
       lost.setAttribute("role", "alert");
       form.append(lost);
     }

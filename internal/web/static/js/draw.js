@@ -23,6 +23,7 @@ let target = { part: 0, ring: 0 }; // gets new corners
 let chosen = ""; // "part.ring.corner"
 let moved = { k: 1, x: 0, y: 0 }; // since the server rendered the view
 let checking = false;
+let known; // what the field has, as far as it was read or written
 let neighbours = []; // rings of other zones, as they are drawn
 const past = [];
 const future = [];
@@ -63,6 +64,7 @@ function parse(text) {
 }
 
 function read() {
+  known = field.value;
   try {
     shape = parse(field.value.trim());
   } catch {
@@ -86,7 +88,16 @@ function write() {
     const coordinates = parts.map((rings) => rings.map((ring) => [...ring, ring[0]].map(round)));
     field.value = JSON.stringify(parts.length > 1 ? { type: "MultiPolygon", coordinates } : { type: "Polygon", coordinates: coordinates[0] });
   }
+  known = field.value;
   ask();
+}
+
+// Back to the page, the browser restores what its fields had, at a time of its own.
+function sync() {
+  if (field.value === known) return;
+  read();
+  ask();
+  if (shape.length) reveal();
 }
 
 // commit stores the state before a change.
@@ -184,6 +195,7 @@ function findNeighbours() {
 
 // add adds a corner where it lengthens the ring least, so that it does not cross itself.
 function add(p) {
+  sync();
   commit();
   shape[target.part] ??= [];
   const ring = (shape[target.part][target.ring] ??= []);
@@ -234,8 +246,12 @@ svg.addEventListener("moved", ({ detail }) => {
 const pageOf = async (response) => (response?.ok && !response.redirected ? new DOMParser().parseFromString(await response.text().catch(() => ""), "text/html") : null);
 
 let turn = 0;
+let rendered = "";
+// Errors show the same view. By another action, the browser would not recognize the form that it restores.
+form.addEventListener("submit", () => rendered && (form.action = rendered));
 async function go(query) {
   const mine = ++turn;
+  ground.stop();
   const was = moved;
   const address = location.pathname + "?" + new URLSearchParams(query);
   const response = await fetch(address, { headers: { "X-Live": "1" } }).catch(() => null);
@@ -248,7 +264,7 @@ async function go(query) {
     if (old && fresh) morph(old, fresh);
   }
   for (const name of ["z", "x", "y"]) frame.dataset[name] = now.dataset[name];
-  form.action = address; // errors show the same view
+  rendered = address;
   if (query.place !== undefined) {
     const found = page.querySelector(".place-search");
     morph(search, found);
@@ -287,7 +303,10 @@ function ask() {
   }, 250);
 }
 form.addEventListener("change", ask);
-form.querySelector("button").remove(); // without this script, Enter checks before it saves
+// Without this script, Enter checks before it saves.
+const tidy = () => form.querySelector('button[hidden][name="check"]')?.remove();
+document.addEventListener("kickstand:changed", tidy);
+tidy();
 const check = (event) => {
   event.preventDefault();
   ask();
@@ -321,6 +340,7 @@ handles.addEventListener("pointerdown", (event) => {
   draw();
   const before = JSON.stringify(shape);
   const move = (event) => {
+    if (!(event.buttons & 1)) return end(); // released where the page did not hear of it
     ring[index] = home(snap(onEarth(ground.of(event)), event, ring), ring);
     draw();
   };
@@ -430,10 +450,7 @@ field.addEventListener("focus", commit, { once: true });
 field.addEventListener("input", read);
 findNeighbours();
 read();
-// Back to the page, the browser restores what its fields had.
 addEventListener("pageshow", () => {
-  if (past.length || field.value === field.defaultValue) return;
-  read();
-  ask();
-  if (shape.length) reveal();
+  sync();
+  setTimeout(sync);
 });

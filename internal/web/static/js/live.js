@@ -62,6 +62,7 @@ if (mark && document.querySelector("[data-live]")) {
 let waiting = new Set();
 let timer = 0;
 let last = 0;
+let pause = 0; // seconds before the next attempt
 
 function heard(topics) {
   const { title } = document;
@@ -87,18 +88,22 @@ async function update() {
   const parts = [...document.querySelectorAll("[data-live][id]")].filter(
     (e) => topics.has("*") || e.dataset.live.split(" ").some((t) => topics.has(t) || topics.has(t.split(":")[0] + ":*")),
   );
+  let wait = 0;
   try {
-    if (!parts.length || (await renew(parts))) topics.clear();
+    if (parts.length) wait = await renew(parts);
+    if (!wait) topics.clear();
   } finally {
     timer = 0;
+    pause = topics.size && Math.min(60, pause * 2 || 5);
     for (const topic of topics) waiting.add(topic);
-    soon(topics.size ? 5000 * (1 + Math.random()) : undefined);
+    soon(topics.size ? Math.max(wait, pause) * 1000 * (1 + Math.random()) : undefined);
   }
 }
 
 // renew fetches the page again and updates these elements, after earlier calls: an older answer never
-// comes last. The result is false if the server may answer later.
+// comes last. The result is 0, or the seconds after which the server may answer.
 let renewal = Promise.resolve();
+export let updates = 0;
 export function renew(parts) {
   const turn = () => replace(parts);
   return (renewal = renewal.then(turn, turn));
@@ -106,11 +111,12 @@ export function renew(parts) {
 
 async function replace(parts) {
   const { href } = location;
-  const response = await fetch(href, { headers: { "X-Live": "1" } }).catch(() => null);
-  if (!response || response.status === 429 || response.status >= 500) return false;
-  if (!response.ok || response.redirected) return true;
+  // A connection that died would hold back all updates.
+  const response = await fetch(href, { headers: { "X-Live": "1" }, signal: AbortSignal.timeout(30000) }).catch(() => null);
+  if (!response || response.status === 429 || response.status >= 500) return Number(response?.headers.get("Retry-After")) || 1;
+  if (!response.ok || response.redirected) return 0;
   const text = await response.text().catch(() => "");
-  if (!text) return false;
+  if (!text) return 1;
   if (href !== location.href) return replace(parts); // another view by now
   const page = new DOMParser().parseFromString(text, "text/html");
   document.dispatchEvent(new CustomEvent("kickstand:changing"));
@@ -120,8 +126,9 @@ async function replace(parts) {
     if (old && now) morph(old, now);
   }
   document.title = page.title;
+  updates++;
   document.dispatchEvent(new CustomEvent("kickstand:changed"));
-  return true;
+  return 0;
 }
 
 // morph changes an element to equal another, and reuses equal nodes.

@@ -1,5 +1,5 @@
 // Pans and zooms the fleet map, which the server renders for each view.
-import { morph } from "./live.js";
+import { morph, renew, updates } from "./live.js";
 import { cover } from "./tiles.js";
 import { degrees, moves } from "./view.js";
 
@@ -12,6 +12,7 @@ async function go(address, push) {
   const turn = ++asked;
   ground.stop();
   const was = moved;
+  const seen = updates;
   const response = await fetch(address, { headers: { "X-Live": "1" } }).catch(() => null);
   const text = response?.ok && !response.redirected && (await response.text().catch(() => ""));
   if (turn !== asked) return; // it is elsewhere by now
@@ -26,35 +27,41 @@ async function go(address, push) {
   document.querySelector("[data-map-filters]").replaceWith(document.importNode(page.querySelector("[data-map-filters]"), true));
   history[push ? "pushState" : "replaceState"](null, "", address);
   document.dispatchEvent(new CustomEvent("kickstand:changed"));
+  if (seen !== updates) renew([map]); // the view may be older than the update
 }
 
-const ground = moves(svg, ({ dx, dy, nearer }) => {
-  const z = Number(map.dataset.z) + nearer;
-  const scale = 256 * 2 ** Number(map.dataset.z);
-  const { lat, lng } = degrees(Number(map.dataset.x) + dx / scale, Number(map.dataset.y) + dy / scale);
+const view = () => ({ z: Number(map.dataset.z), x: Number(map.dataset.x), y: Number(map.dataset.y) });
+
+// addressOf returns the address of the view, moved by an offset, without some parameters.
+function addressOf({ dx, dy, nearer }, ...others) {
+  const { z, x, y } = view();
+  const scale = 256 * 2 ** z;
+  const { lat, lng } = degrees(x + dx / scale, y + dy / scale);
   const address = new URL(location.href);
-  for (const name of ["place", "was", "after"]) address.searchParams.delete(name); // of another view
-  address.searchParams.set("z", z.toFixed(2));
+  for (const name of ["place", "was", "after", ...others]) address.searchParams.delete(name); // of another view
+  address.searchParams.set("z", Number((z + nearer).toFixed(4)));
   address.searchParams.set("lat", lat.toFixed(5));
   address.searchParams.set("lng", lng.toFixed(5));
-  go(address.href);
-});
+  return address;
+}
 
-const view = () => ({ z: Number(map.dataset.z), x: Number(map.dataset.x), y: Number(map.dataset.y) });
+const ground = moves(svg, (offset) => go(addressOf(offset).href));
+
 svg.addEventListener("moved", ({ detail }) => {
   moved = detail;
+  // Without a view, each update would fit the map to the vehicles.
+  if (detail.k !== 1 || detail.x || detail.y) {
+    const { searchParams } = new URL(location.href);
+    if (!["z", "place", "near"].some((name) => searchParams.has(name))) history.replaceState(null, "", addressOf({ dx: 0, dy: 0, nearer: 0 }).href);
+  }
   cover(svg, view(), moved);
 });
 
 // near shows the vehicles nearest to a place, on the present view or on one of its own.
 function near(lat, lng, rests) {
-  const address = new URL(location.href);
-  for (const name of ["place", "was", "after", "vehicle", "z", "lat", "lng"]) address.searchParams.delete(name);
+  const address = addressOf(ground.offset(), "vehicle");
   address.searchParams.set("near", lat.toFixed(5) + "," + lng.toFixed(5));
-  if (rests) {
-    const at = degrees(Number(map.dataset.x), Number(map.dataset.y));
-    for (const [name, value] of [["z", Number(map.dataset.z)], ["lat", at.lat], ["lng", at.lng]]) address.searchParams.set(name, value.toFixed(5));
-  }
+  if (!rests) for (const name of ["z", "lat", "lng"]) address.searchParams.delete(name);
   go(address.href, true);
 }
 

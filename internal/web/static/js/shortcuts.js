@@ -1,5 +1,6 @@
 // list shows the page's shortcuts as a dialog.
 export function list() {
+  if (document.querySelector("dialog[open]")) return;
   const dialog = document.createElement("dialog");
   dialog.setAttribute("aria-labelledby", "keys-title");
   const title = Object.assign(document.createElement("h1"), { id: "keys-title", textContent: "Keyboard" });

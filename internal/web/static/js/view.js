@@ -6,6 +6,7 @@ export function moves(svg, done) {
   const fingers = new Map();
   let now = { k: 1, x: 0, y: 0 };
   let timer = 0;
+  let sent; // the movement that is being rendered
   let dragged = false;
   document.documentElement.classList.add("js");
 
@@ -14,15 +15,18 @@ export function moves(svg, done) {
     for (const part of svg.querySelectorAll("[data-pan]")) part.setAttribute("transform", `translate(${now.x} ${now.y}) scale(${now.k})`);
     svg.dispatchEvent(new CustomEvent("moved", { detail: now }));
   };
+  // By how far the centre and the zoom have moved.
+  const offset = () => ({
+    dx: (box.width / 2 - now.x) / now.k - box.width / 2,
+    dy: (box.height / 2 - now.y) / now.k - box.height / 2,
+    nearer: Math.log2(now.k),
+  });
   const soon = (wait) => {
     clearTimeout(timer);
     timer = setTimeout(() => {
-      const was = now;
-      if (was.k === 1 && !was.x && !was.y) return;
-      // The centre of the map before.
-      const x = (box.width / 2 - was.x) / was.k;
-      const y = (box.height / 2 - was.y) / was.k;
-      done({ dx: x - box.width / 2, dy: y - box.height / 2, nearer: Math.log2(was.k) });
+      if (now === sent || (now.k === 1 && !now.x && !now.y)) return;
+      sent = now;
+      done(offset());
     }, wait);
   };
   const zoom = (p, by) => {
@@ -86,6 +90,7 @@ export function moves(svg, done) {
   });
   return {
     show,
+    offset,
     // stop forgets that the movement is about to be done.
     stop: () => clearTimeout(timer),
     // rest ends the movement up to was, the one that the present view has: what came after it remains.
