@@ -87,6 +87,13 @@ func TestDragOfWholeFleet(t *testing.T) {
 		t.Error("the address has no view during the drag")
 	}
 	v.mouse("mouseReleased", ".ground", .6, .5, 0)
+	v.open("/sandbox/fleet/map?near=52.52,13.405")
+	v.mouse("mousePressed", ".ground", .3, .5, 0)
+	v.mouse("mouseMoved", ".ground", .6, .5, 0)
+	if !js[bool](v, `new URL(location.href).searchParams.has("z") && new URL(location.href).searchParams.has("near")`) {
+		t.Error("near a place, the address has no view during the drag")
+	}
+	v.mouse("mouseReleased", ".ground", .6, .5, 0)
 }
 
 // TestLateView: a view that was requested before a live update does not show the state before it.
@@ -111,7 +118,7 @@ func TestNearestOnMovedMap(t *testing.T) {
 	v := p.as(t, u)
 	v.open("/sandbox/fleet/map?z=13&lat=52.6&lng=13.6")
 	v.find(".ground")
-	v.holdAnswers("z=")
+	v.holdAnswers("z=14")
 	js[bool](v, `(document.querySelector(".ground").dispatchEvent(new WheelEvent("wheel", {deltaY: -350, bubbles: true, cancelable: true})), true)`)
 	v.waitHeld(1)
 	v.clickAt(".ground", .1, .1)
@@ -132,10 +139,11 @@ func TestLostUpdate(t *testing.T) {
 	id := openVehicleOnMap(t, p, v, o.ID)
 	js[bool](v, `(() => {
 		const fetchNow = window.fetch, timeout = window.setTimeout;
-		window.setTimeout = (f, ms, ...a) => timeout(f, Math.min(ms, 50), ...a);
+		window.waits = [];
+		window.setTimeout = (f, ms, ...a) => (window.waits.push(ms), timeout(f, Math.min(ms, 50), ...a));
 		AbortSignal.timeout = () => AbortSignal.abort(); // at once
 		const silent = (_, {signal}) => signal?.aborted ? Promise.reject(signal.reason) : new Promise(() => {});
-		const bad = [silent, () => Promise.reject(new TypeError("offline")), () => new Response("", {status: 503}), () => new Response("", {status: 429, headers: {"Retry-After": "7"}})];
+		const bad = [silent, () => new Response("", {status: 429, headers: {"Retry-After": "3600"}}), () => Promise.reject(new TypeError("offline")), () => new Response("", {status: 503})];
 		window.fetch = async (...a) => a[0] === location.href ? (bad.shift() ?? (() => fetchNow(a[0], {...a[1], signal: undefined})))(...a) : fetchNow(...a);
 		window.left = () => bad.length;
 		return true;
@@ -144,6 +152,9 @@ func TestLostUpdate(t *testing.T) {
 	v.waitText("43 %")
 	if n := js[int](v, `window.left()`); n != 0 {
 		t.Errorf("%d failures are left", n)
+	}
+	if !js[bool](v, `(([first, second, third]) => first <= 10000 && second >= 60000 && third >= 20000 && third <= 40000)(window.waits.filter((ms) => ms >= 5000))`) {
+		t.Errorf("the pauses were %v", js[[]float64](v, `window.waits`))
 	}
 	most := js[int](v, `(async () => {
 		const fetchNow = window.fetch;

@@ -248,7 +248,7 @@ const pageOf = async (response) => (response?.ok && !response.redirected ? new D
 let turn = 0;
 let rendered = "";
 // Errors show the same view. By another action, the browser would not recognize the form that it restores.
-form.addEventListener("submit", () => rendered && (form.action = rendered));
+form.addEventListener("submit", ({ submitter }) => rendered && submitter && (submitter.formAction = rendered));
 async function go(query) {
   const mine = ++turn;
   ground.stop();
@@ -450,6 +450,7 @@ field.addEventListener("focus", commit, { once: true });
 field.addEventListener("input", read);
 findNeighbours();
 read();
+known = field.defaultValue;
 addEventListener("pageshow", () => {
   sync();
   setTimeout(sync);

@@ -64,7 +64,7 @@ let timer = 0;
 let last = 0;
 let pause = 0; // seconds before the next attempt
 
-function heard(topics) {
+export function heard(topics) {
   const { title } = document;
   if (topics.includes(document.getElementById("notices")?.dataset.live)) import("./notices.js").then((m) => m.announce(title));
   for (const topic of topics) {
@@ -113,7 +113,7 @@ async function replace(parts) {
   const { href } = location;
   // A connection that died would hold back all updates.
   const response = await fetch(href, { headers: { "X-Live": "1" }, signal: AbortSignal.timeout(30000) }).catch(() => null);
-  if (!response || response.status === 429 || response.status >= 500) return Number(response?.headers.get("Retry-After")) || 1;
+  if (!response || response.status === 429 || response.status >= 500) return Math.min(60, Number(response?.headers.get("Retry-After")) || 1);
   if (!response.ok || response.redirected) return 0;
   const text = await response.text().catch(() => "");
   if (!text) return 1;

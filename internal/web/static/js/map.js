@@ -1,5 +1,5 @@
 // Pans and zooms the fleet map, which the server renders for each view.
-import { morph, renew, updates } from "./live.js";
+import { heard, morph, updates } from "./live.js";
 import { cover } from "./tiles.js";
 import { degrees, moves } from "./view.js";
 
@@ -27,7 +27,7 @@ async function go(address, push) {
   document.querySelector("[data-map-filters]").replaceWith(document.importNode(page.querySelector("[data-map-filters]"), true));
   history[push ? "pushState" : "replaceState"](null, "", address);
   document.dispatchEvent(new CustomEvent("kickstand:changed"));
-  if (seen !== updates) renew([map]); // the view may be older than the update
+  if (seen !== updates) heard(map.dataset.live.split(" ")); // the view may be older than the update
 }
 
 const view = () => ({ z: Number(map.dataset.z), x: Number(map.dataset.x), y: Number(map.dataset.y) });
@@ -39,7 +39,7 @@ function addressOf({ dx, dy, nearer }, ...others) {
   const { lat, lng } = degrees(x + dx / scale, y + dy / scale);
   const address = new URL(location.href);
   for (const name of ["place", "was", "after", ...others]) address.searchParams.delete(name); // of another view
-  address.searchParams.set("z", Number((z + nearer).toFixed(4)));
+  address.searchParams.set("z", (z + nearer).toFixed(2));
   address.searchParams.set("lat", lat.toFixed(5));
   address.searchParams.set("lng", lng.toFixed(5));
   return address;
@@ -52,7 +52,7 @@ svg.addEventListener("moved", ({ detail }) => {
   // Without a view, each update would fit the map to the vehicles.
   if (detail.k !== 1 || detail.x || detail.y) {
     const { searchParams } = new URL(location.href);
-    if (!["z", "place", "near"].some((name) => searchParams.has(name))) history.replaceState(null, "", addressOf({ dx: 0, dy: 0, nearer: 0 }).href);
+    if (!searchParams.has("place") && (!searchParams.has("z") || searchParams.has("was"))) history.replaceState(null, "", addressOf({ dx: 0, dy: 0, nearer: 0 }).href);
   }
   cover(svg, view(), moved);
 });
