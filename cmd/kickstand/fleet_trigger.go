@@ -109,17 +109,23 @@ func (t *fleetTrigger) make(ctx context.Context, name event.Name) (string, error
 	return t.customer(ctx, name)
 }
 
+// activeSubaccounts returns the ids of the subaccounts that are not archived.
+func (t *fleetTrigger) activeSubaccounts(ctx context.Context) ([]string, error) {
+	list, err := t.Subaccounts(ctx, t.DB, t.organizationID)
+	ids := []string{}
+	for _, sub := range list {
+		if sub.Status == "active" {
+			ids = append(ids, sub.ID)
+		}
+	}
+	return ids, err
+}
+
 // vehicles returns the first available vehicles, without those of archived subaccounts.
 func (t *fleetTrigger) vehicles(ctx context.Context) ([]fleet.Vehicle, error) {
-	subaccounts, err := t.Subaccounts(ctx, t.DB, t.organizationID)
+	of, err := t.activeSubaccounts(ctx)
 	if err != nil {
 		return nil, err
-	}
-	of := []string{}
-	for _, sub := range subaccounts {
-		if sub.Status == "active" {
-			of = append(of, sub.ID)
-		}
 	}
 	records, _, err := t.ListVehicles(ctx, t.DB, t.organizationID, fleet.VehicleQuery{
 		Subaccounts: of, State: []fleet.VehicleState{fleet.Available}, Sort: keyset.Sort{Field: "created_at"}, Limit: 50,
@@ -287,7 +293,11 @@ func (t *fleetTrigger) task(ctx context.Context, name event.Name) (string, error
 // zone creates a zone with the geometry of another one, which parking rules do not close, and changes
 // it until the event has happened.
 func (t *fleetTrigger) zone(ctx context.Context, name event.Name) (string, error) {
-	records, _, err := t.ListZones(ctx, t.DB, t.organizationID, fleet.ZoneQuery{Sort: keyset.Sort{Field: "created_at"}, Limit: 1})
+	of, err := t.activeSubaccounts(ctx)
+	if err != nil {
+		return "", err
+	}
+	records, _, err := t.ListZones(ctx, t.DB, t.organizationID, fleet.ZoneQuery{Subaccounts: of, Sort: keyset.Sort{Field: "created_at"}, Limit: 1})
 	if err != nil {
 		return "", err
 	}

@@ -171,7 +171,7 @@ func TestFleetTriggerTasks(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []event.Name{event.TaskCreated, event.VehicleCreated, event.AlertRaised} {
+	for _, name := range []event.Name{event.TaskCreated, event.VehicleCreated, event.ZoneCreated, event.AlertRaised} {
 		if _, err := trigger.make(t.Context(), name); err != nil {
 			t.Errorf("%s beside an archived subaccount: %v", name, err)
 		}

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// storeFormerPlan stores the pricing plan that a vehicle, a vehicle type or a subaccount had until now, for
-// rides of apps that were offline.
-func storeFormerPlan(ctx context.Context, tx *db.Tx, a orgContext, subjectID string, former NullString) error {
-	err := tx.Queue(ctx, "INSERT INTO former_plans (organization_id, subject_id, replaced_at, pricing_plan_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
-		a.id, subjectID, db.Time(a.now), db.Text(string(former)))
+// storeFormerPlan stores the pricing plan that a vehicle, a vehicle type or a subaccount had until a time, and
+// the type of a vehicle, for rides of apps that were offline. The times of a record must never decrease.
+func storeFormerPlan(ctx context.Context, tx *db.Tx, organizationID, subjectID string, until rfc3339.Time, former NullString, vehicleTypeID string) error {
+	err := tx.Queue(ctx, `INSERT INTO former_plans (organization_id, subject_id, replaced_at, pricing_plan_id, vehicle_type_id) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT DO NOTHING`, organizationID, subjectID, db.Time(until.Std()), db.Text(string(former)), db.Text(vehicleTypeID))
 	if err != nil {
 		return fmt.Errorf("store a former pricing plan: %w", err)
 	}
@@ -20,16 +21,16 @@ func storeFormerPlan(ctx context.Context, tx *db.Tx, a orgContext, subjectID str
 }
 
 // storeFormerPlans is storeFormerPlan for a subaccount and its vehicle types, as stored and as changed.
-func storeFormerPlans(ctx context.Context, tx *db.Tx, a orgContext, former, sub *Subaccount) error {
+func storeFormerPlans(ctx context.Context, tx *db.Tx, organizationID string, former, sub *Subaccount) error {
 	if sub.DefaultPricingPlanID != former.DefaultPricingPlanID {
-		if err := storeFormerPlan(ctx, tx, a, sub.ID, former.DefaultPricingPlanID); err != nil {
+		if err := storeFormerPlan(ctx, tx, organizationID, sub.ID, sub.UpdatedAt, former.DefaultPricingPlanID, ""); err != nil {
 			return err
 		}
 	}
 	for i := range former.VehicleTypes {
 		was := &former.VehicleTypes[i]
 		if kind := sub.vehicleType(was.ID); kind != nil && kind.DefaultPricingPlanID != was.DefaultPricingPlanID {
-			if err := storeFormerPlan(ctx, tx, a, was.ID, was.DefaultPricingPlanID); err != nil {
+			if err := storeFormerPlan(ctx, tx, organizationID, was.ID, sub.UpdatedAt, was.DefaultPricingPlanID, ""); err != nil {
 				return err
 			}
 		}
@@ -37,33 +38,39 @@ func storeFormerPlans(ctx context.Context, tx *db.Tx, a orgContext, former, sub 
 	return nil
 }
 
-// applicablePlanAt is [applicablePlan] as of a time within [maxOfflineRideHours], or the present one if there
-// was none.
+// applicablePlanAt is [applicablePlan] as of a time within [maxOfflineRideHours]; empty: none.
 func applicablePlanAt(ctx context.Context, q db.Querier, organizationID string, v *Vehicle, kind *VehicleType, sub *Subaccount, at time.Time) (NullString, error) {
-	type formerPlan struct{ subjectID, id string }
-	list, err := db.All(ctx, q, func(row db.Row) (p formerPlan, err error) {
-		err = row.Scan(&p.subjectID, db.IntoText(&p.id))
+	subjects := []string{v.ID, sub.ID}
+	for i := range sub.VehicleTypes {
+		subjects = append(subjects, sub.VehicleTypes[i].ID)
+	}
+	type formerPlan struct{ subjectID, id, typeID string }
+	first := make(map[string]formerPlan) // the first one replaced after the time, by subject
+	_, err := db.All(ctx, q, func(row db.Row) (p formerPlan, err error) {
+		if err = row.Scan(&p.subjectID, db.IntoText(&p.id), db.IntoText(&p.typeID)); err == nil {
+			first[p.subjectID] = p
+		}
 		return p, err
-	}, "SELECT subject_id, pricing_plan_id FROM former_plans WHERE organization_id = $1 AND subject_id IN ($2, $3, $4) AND replaced_at > $5 ORDER BY replaced_at DESC",
-		organizationID, v.ID, kind.ID, sub.ID, db.Time(at))
+	}, "SELECT subject_id, pricing_plan_id, vehicle_type_id FROM former_plans WHERE organization_id = $1 AND subject_id = ANY($2) AND replaced_at > $3 ORDER BY replaced_at DESC",
+		organizationID, subjects, db.Time(at))
 	if err != nil {
 		return "", fmt.Errorf("look up former pricing plans: %w", err)
 	}
-	vehicles, types, defaults := v.PricingPlanID, *kind, *sub
-	for _, p := range list { // the first one replaced after the time comes last
-		switch p.subjectID {
-		case v.ID:
-			vehicles = NullString(p.id)
-		case kind.ID:
-			types.DefaultPricingPlanID = NullString(p.id)
-		default:
-			defaults.DefaultPricingPlanID = NullString(p.id)
+	vehicles, defaults := v.PricingPlanID, *sub
+	if p, is := first[v.ID]; is {
+		vehicles = NullString(p.id)
+		if was := sub.vehicleType(p.typeID); was != nil {
+			kind = was
 		}
 	}
-	if id := applicablePlan(vehicles, &types, &defaults); id != "" {
-		return id, nil
+	types := *kind
+	if p, is := first[kind.ID]; is {
+		types.DefaultPricingPlanID = NullString(p.id)
 	}
-	return applicablePlan(v.PricingPlanID, kind, sub), nil
+	if p, is := first[sub.ID]; is {
+		defaults.DefaultPricingPlanID = NullString(p.id)
+	}
+	return applicablePlan(vehicles, &types, &defaults), nil
 }
 
 // pruneFormerPlans deletes the former plans that no ride can have any more, in small steps.

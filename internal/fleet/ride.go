@@ -611,9 +611,14 @@ func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 	id := applicablePlan(p.vehicle.PricingPlanID, kind, p.subaccount)
 	late := start.Before(r.CreatedAt.Std())
 	if late {
-		var err error
-		if id, err = applicablePlanAt(ctx, tx, a.id, &p.vehicle, kind, p.subaccount, start); err != nil {
+		then, err := applicablePlanAt(ctx, tx, a.id, &p.vehicle, kind, p.subaccount, start)
+		if err != nil {
 			return err
+		}
+		if then != "" {
+			id = then
+		} else {
+			late = false // the present one counts, as it is now
 		}
 	}
 	if n.PricingPlanID != "" && n.PricingPlanID != id {

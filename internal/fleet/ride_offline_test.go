@@ -295,7 +295,13 @@ func TestOfflineRideHasItsPlan(t *testing.T) {
 	subaccounts := func(id string) {
 		y.changeSub(t, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(id))})
 	}
+	list := append(slices.Clone(y.sub.VehicleTypes), fleet.VehicleType{Name: "Bike", FormFactor: "bicycle", PropulsionType: "human"})
+	y.changeSub(t, fleet.SubaccountChange{VehicleTypes: optional.Of(list)})
+	retyped := func(string) {
+		y.putVehicle(t, v.ID, fleet.VehicleChange{VehicleTypeID: optional.Of(y.sub.VehicleTypes[1].ID)})
+	}
 	own := newPlan(true)
+	never := newPlan(false) // not assigned to anything before it is active
 	steps := []struct {
 		assign func(id string)
 		id     string
@@ -304,7 +310,7 @@ func TestOfflineRideHasItsPlan(t *testing.T) {
 		{vehicles, own.ID, own.ID},
 		{vehicles, "", y.plan.ID},
 		{types, own.ID, own.ID},
-		{types, "", y.plan.ID},
+		{retyped, "", y.plan.ID},
 		{subaccounts, own.ID, own.ID},
 		{subaccounts, "", ""},
 	}
@@ -315,7 +321,7 @@ func TestOfflineRideHasItsPlan(t *testing.T) {
 		times[i] = y.clock(t)
 		y.travel(t, 10*time.Minute)
 	}
-	newest := newPlan(false)
+	newest := never
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
 		stored, err := y.LockPlanTx(ctx, tx, y.org, newest.ID)
 		if err == nil {

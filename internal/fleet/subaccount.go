@@ -351,7 +351,7 @@ func (s *Service) UpdateSubaccountTx(ctx context.Context, tx *db.Tx, organizatio
 	if err != nil {
 		return Subaccount{}, fmt.Errorf("update a subaccount: %w", err)
 	}
-	if err := storeFormerPlans(ctx, tx, a, &former, &sub); err != nil {
+	if err := storeFormerPlans(ctx, tx, organizationID, &former, &sub); err != nil {
 		return Subaccount{}, err
 	}
 	s.notify(tx, organizationID, SubaccountKind, sub.ID)

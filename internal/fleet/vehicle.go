@@ -533,8 +533,8 @@ func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a orgContext, stor
 		return err
 	}
 	s.notify(tx, a.id, VehicleKind, v.ID)
-	if v.PricingPlanID != stored.PricingPlanID {
-		if err := storeFormerPlan(ctx, tx, a, v.ID, stored.PricingPlanID); err != nil {
+	if v.PricingPlanID != stored.PricingPlanID || v.VehicleTypeID != stored.VehicleTypeID {
+		if err := storeFormerPlan(ctx, tx, a.id, v.ID, v.UpdatedAt, stored.PricingPlanID, stored.VehicleTypeID); err != nil {
 			return err
 		}
 	}

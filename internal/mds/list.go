@@ -329,7 +329,7 @@ const leastCount = 10
 
 // report returns the report of a month: "2026-10.csv".
 func (c *call) report(ctx context.Context, name string) ([]byte, error) {
-	none := faultf(http.StatusNotFound, "not_found", "There is no such report: reports are YYYY-MM.csv, of months that are over and whose rides have all ended. Rides that apps send late may be part of the month for some hours.")
+	none := faultf(http.StatusNotFound, "not_found", "There is no such report: reports are YYYY-MM.csv, of months that are over and whose rides have all ended, when no app can send a late one any more.")
 	text, isCSV := strings.CutSuffix(name, ".csv")
 	month, err := time.Parse("2006-01", text)
 	if err != nil || !isCSV {

@@ -303,6 +303,7 @@ func TestTypeAddedToPlanDuringUpload(t *testing.T) {
 func TestAdjustmentByOthers(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
+	l.priceByUnlocking()
 	ride := l.ride(fleet.Active)
 	path := "/fleet/rides/" + ride.ID
 	y.agent.Follow(y.agent.Post(path+"/end", url.Values{"end_reason": {"operator"}}))
