@@ -10,9 +10,6 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-
-	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
 // holdAnswers makes the page's next answers wait. release lets one of them, counted from 0, arrive;
@@ -49,29 +46,9 @@ func TestLateLiveAnswer(t *testing.T) {
 	p := start(t)
 	o, u := p.organization("Wheels")
 	v := p.as(t, u)
-	v.open("/sandbox/fleet/map") // seeds the sandbox
-	f := p.Sandbox
-	docs, _, err := f.ListVehicles(t.Context(), f.DB, o.ID, fleet.VehicleQuery{Limit: 1})
-	if err != nil || len(docs) != 1 {
-		t.Fatal(len(docs), err)
-	}
-	id := docs[0].ID
-	v.open("/sandbox/fleet/map?z=15&lat=52.52&lng=13.405&vehicle=" + id)
-	v.waitText("Battery")
-	v.waitLive()
+	id := openVehicleOnMap(t, p, v, o.ID)
 	v.holdAnswers("")
-	if err := f.DB.Write(t.Context(), func(tx *db.Tx) error {
-		locked, err := f.LockVehicleTx(t.Context(), tx, o.ID, id)
-		if err != nil {
-			return err
-		}
-		var change fleet.VehicleChange
-		change.BatteryPercent.Set, change.BatteryPercent.Value = true, 43
-		_, err = f.UpdateVehicleTx(t.Context(), tx, o.ID, locked, change, fleet.Actor{Type: "system"})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	setBattery(t, p.Sandbox, o.ID, id, 43)
 	v.waitHeld(1)
 	js[bool](v, `(window.holding = false, true)`)
 	x := js[string](v, `document.querySelector("[data-map]").dataset.x`)

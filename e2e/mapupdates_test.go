@@ -31,19 +31,26 @@ func setBattery(t *testing.T, f app.Fleet, organizationID, vehicleID string, per
 	}
 }
 
-// openVehicleOnMap opens the sandbox's map with a vehicle, and returns the vehicle's id.
-func openVehicleOnMap(t *testing.T, p *program, v *visitor, organizationID string) string {
+// seededVehicle opens the sandbox's map, which seeds the sandbox, and returns the id of a vehicle.
+func seededVehicle(t *testing.T, p *program, v *visitor, organizationID string) string {
 	t.Helper()
-	v.open("/sandbox/fleet/map") // seeds the sandbox
+	v.open("/sandbox/fleet/map")
 	f := p.Sandbox
 	docs, _, err := f.ListVehicles(t.Context(), f.DB, organizationID, fleet.VehicleQuery{Limit: 1})
 	if err != nil || len(docs) != 1 {
 		t.Fatal(len(docs), err)
 	}
-	v.open("/sandbox/fleet/map?z=15&lat=52.52&lng=13.405&vehicle=" + docs[0].ID)
+	return docs[0].ID
+}
+
+// openVehicleOnMap opens the sandbox's map with a vehicle, and returns the vehicle's id.
+func openVehicleOnMap(t *testing.T, p *program, v *visitor, organizationID string) string {
+	t.Helper()
+	id := seededVehicle(t, p, v, organizationID)
+	v.open("/sandbox/fleet/map?z=15&lat=52.52&lng=13.405&vehicle=" + id)
 	v.waitText("Battery")
 	v.waitLive()
-	return docs[0].ID
+	return id
 }
 
 // TestUpdateDuringDrag: a live update leaves the map where a drag has moved it, with its tiles.
@@ -319,13 +326,8 @@ func TestZoneAtAntimeridian(t *testing.T) {
 	p := start(t)
 	o, u := p.organization("Wheels")
 	v := p.as(t, u)
-	v.open("/sandbox/fleet/map") // seeds the sandbox
 	f := p.Sandbox
-	docs, _, err := f.ListVehicles(t.Context(), f.DB, o.ID, fleet.VehicleQuery{Limit: 1})
-	if err != nil || len(docs) != 1 {
-		t.Fatal(len(docs), err)
-	}
-	vehicle, err := f.Vehicle(t.Context(), f.DB, o.ID, docs[0].ID)
+	vehicle, err := f.Vehicle(t.Context(), f.DB, o.ID, seededVehicle(t, p, v, o.ID))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -212,8 +212,8 @@ func withoutReservations(ctx context.Context, q db.Querier, organizationID strin
 		return fmt.Errorf("read the rides of vehicles out of contact: %w", err)
 	}
 	for _, c := range lost {
-		t, lost := of[string(c.RideID)], c.At.Std()
-		if t.start.IsZero() || t.start.After(lost) || !t.end.IsZero() && t.end.Before(lost) {
+		t, at := of[string(c.RideID)], c.At.Std()
+		if t.start.IsZero() || t.start.After(at) || !t.end.IsZero() && t.end.Before(at) {
 			c.RideID = ""
 		}
 	}

@@ -223,7 +223,7 @@ func planVersionAt(ctx context.Context, q db.Querier, organizationID string, p *
 	if p.CreatedAt.Std().After(at) {
 		return p.Version, p.Active, nil
 	}
-	err = q.QueryRow(ctx, `SELECT version, active FROM plan_versions WHERE organization_id = $1 AND plan_id = $2 AND (version = 1 OR created_at IS NULL OR created_at <= $3)
+	err = q.QueryRow(ctx, `SELECT version, active FROM plan_versions WHERE organization_id = $1 AND plan_id = $2 AND (created_at IS NULL OR created_at <= $3)
 		ORDER BY version DESC LIMIT 1`, organizationID, p.ID, db.Time(at)).Scan(&version, &active)
 	if err != nil {
 		return 0, false, fmt.Errorf("find the former version of a pricing plan: %w", err)

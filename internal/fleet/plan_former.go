@@ -77,15 +77,8 @@ func applicablePlanAt(ctx context.Context, q db.Querier, organizationID string, 
 func (s *Service) pruneFormerPlans(ctx context.Context) error {
 	return s.eachFleet(ctx, func(a orgContext) error {
 		before := a.now.Add(-maxOfflineRideHours * time.Hour).UnixMicro()
-		err := db.Steps(ctx, func() (more bool, err error) {
-			err = s.db.Write(ctx, func(tx *db.Tx) error {
-				n, err := tx.Exec(ctx, `DELETE FROM former_plans WHERE (organization_id, subject_id, replaced_at) IN
-					(SELECT organization_id, subject_id, replaced_at FROM former_plans WHERE organization_id = $1 AND replaced_at < $2 LIMIT $3)`, a.id, before, pruneBatch)
-				more = n == pruneBatch
-				return err
-			})
-			return more, err
-		})
+		err := s.deleteInSteps(ctx, pruneBatch, `DELETE FROM former_plans WHERE (organization_id, subject_id, replaced_at) IN
+			(SELECT organization_id, subject_id, replaced_at FROM former_plans WHERE organization_id = $1 AND replaced_at < $2 LIMIT $3)`, a.id, before)
 		if err != nil {
 			return fmt.Errorf("delete old former pricing plans: %w", err)
 		}
